@@ -77,9 +77,11 @@ def decide(call: Call) -> Decision:
     eager = captured if is_captured else _step(problem, answers, _eager, call)
     assert eager is not None
     in_eager = _ready(problem, eager, call)
-    in_graph = None if captured is None or captured == eager else _ready(problem, captured, call)
-    if in_eager is None or captured is None or captured == eager:
-        return Decision(in_eager, eager.main, lasts, in_graph)
+    if captured is None or captured == eager:
+        return Decision(in_eager, eager.main, lasts)
+    in_graph = _ready(problem, captured, call)
+    if in_eager is None:
+        return Decision(None, eager.main, lasts, in_graph)
     return Decision(either_runner(in_eager, in_graph or own_runner(call)), eager.main, lasts)
 
 

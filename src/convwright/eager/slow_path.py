@@ -95,9 +95,7 @@ def _lowered(call: Call) -> Decision:
     x, w, bias = cast(*given)
     decision = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
     anew = per_call(call.form, call.request, first_call)
-    run, in_graph = (
-        None if each is None else lowering(each, given, anew) for each in (decision.run, decision.in_graph)
-    )
+    run, in_graph = (each and lowering(each, given, anew) for each in (decision.run, decision.in_graph))
     return decision._replace(run=run, in_graph=in_graph)
 
 

@@ -145,7 +145,7 @@ class _Steps:
         """The name of a value in a state; constants have one state."""
         if value in self._graph.constants:
             return value
-        name = f"{value}@{state}" if len(tuple(self._states.all(value))) > 1 else value
+        name = f"{value}@{state}" if len(self._states.all(value)) > 1 else value
         self.places[name] = value, state
         return name
 

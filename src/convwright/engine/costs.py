@@ -13,7 +13,7 @@ from typing import TypeVar
 from convwright.core.finding import Interval
 from convwright.engine.assignment import Step
 from convwright.engine.ways import CopyWay, Way
-from convwright.graph.operations import Join, Operation, View
+from convwright.graph.operations import NOTHING_RUNS, Operation
 
 _Key = tuple[Operation, str | None]
 _Timed = TypeVar("_Timed", Way, CopyWay)
@@ -40,7 +40,7 @@ class Costs:
         points = [
             (float(_weight_bytes(key[0])), time_us - self._alone[key])
             for key, time_us in self._in_place.items()
-            if key in self._alone and not isinstance(key[0], View | Join)
+            if key in self._alone and not isinstance(key[0], NOTHING_RUNS)
         ]
         if not points:
             return
@@ -55,7 +55,7 @@ class Costs:
         operation = way.operation if isinstance(way, Way) else way.problem
         key = operation, None if way.candidate is None else way.candidate.id
         self._alone.setdefault(key, way.time_us.value)
-        if isinstance(operation, View | Join):
+        if isinstance(operation, NOTHING_RUNS):
             return way
         known, alone = self._in_place.get(key), way.time_us
         if known is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.program import Program
-from convwright.graph.operations import Join, View
+from convwright.graph.operations import NOTHING_RUNS
 
 _FEWEST_RUNS, _LONGEST_S = 7, 0.3
 # A CUDA graph is timed over so many replays in a row.
@@ -55,7 +55,7 @@ def _on_gpu(program: Program, given: Sequence[Tensor]) -> list[float]:
         return [0.0, begun.elapsed_time(ended) * 1e3 / _REPLAYS]
 
     times, (total,) = _medians(lambda: moments(marked, marks)), _medians(whole)
-    runs = [not isinstance(step.operation, View | Join) for step in program.assignment.steps]
+    runs = [not isinstance(step.operation, NOTHING_RUNS) for step in program.assignment.steps]
     spent = sum(time_us for time_us, is_run in zip(times, runs, strict=True) if is_run)
     extra = (spent - total) / max(sum(runs), 1)
     return [max(time_us - extra, 0.0) if is_run else 0.0 for time_us, is_run in zip(times, runs, strict=True)]

@@ -25,8 +25,8 @@ from convwright.graph.choice import Place
 from convwright.graph.graph import Graph
 from convwright.graph.groups import Group
 from convwright.graph.layouts import laid, layouts_of
-from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
-from convwright.graph.states import MOST_SLICES, State, States
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, View
+from convwright.graph.states import State, States
 from convwright.measuring.timer import measure
 from convwright.prediction.physics import own_call_us
 from convwright.settings import Mode
@@ -117,7 +117,7 @@ class Timed:
 
     def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
         """The candidates that are worth a way with their times, the fastest first."""
-        if isinstance(operation, View | Join):
+        if isinstance(operation, NOTHING_RUNS):
             return ((None, _NOTHING),)
         if isinstance(operation, Foreign):
             if operation not in self._foreign:
@@ -186,11 +186,10 @@ def _possible(group: Group, graph: Graph, states: States) -> _Possible:
 
 def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
     """All operands in one layout, those that are read and those that are written in slices or not."""
-    makes_its_own = isinstance(group.operation, Foreign | View)
-    in_slices = (None, *range(MOST_SLICES))
-    for layout, read, written in product((Layout.NCHW, Layout.NHWC), in_slices, in_slices):
-        if makes_its_own and written is not None:
-            continue
+    read_values = [value for _, value in group.reads if value not in graph.constants]
+    written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those make their own output
+    reading, writing = (_places(values, states) for values in (read_values, written_values))
+    for layout, read, written in product((Layout.NCHW, Layout.NHWC), reading, writing):
         given = {role: _state(value, layout, None if value in graph.constants else read, states)
                  for role, value in group.reads}  # fmt: skip
         made = [_state(value, layout, written, states) for value in group.writes]
@@ -203,6 +202,11 @@ def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
                 tuple(reads.items()),
                 tuple((value, state.name) for value, state in zip(group.writes, made, strict=True)),
             )
+
+
+def _places(values: Iterable[str], states: States) -> tuple[int | None, ...]:
+    """None for no slice, and each place in the lists of the values' slices."""
+    return None, *range(max((len(states.slices.get(value, ())) for value in values), default=0))
 
 
 def _state(value: str, layout: Layout, place: int | None, states: States) -> State:

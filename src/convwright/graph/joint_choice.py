@@ -222,7 +222,7 @@ class _Demand:
 def _demands(problem: ChoiceProblem, options: Sequence[Option]) -> dict[str, list[_Demand]]:
     """What is asked of each value. Ways of one node share a demand, and so do those of groups that hold it."""
     given = set(problem.given)
-    # An option that reads one value in two states makes two demands: that of its first read and that of its second.
+    # An option may read one value in two states. Each of these two reads is a demand of its own.
     reading: dict[tuple[str, int], list[tuple[int, State]]] = {}
     for column, option in enumerate(options):
         seen: dict[str, int] = {}

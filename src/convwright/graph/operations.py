@@ -110,5 +110,6 @@ class Join(Record):
 
 
 Operation = Problem | Foreign | View | Join
-# What runs no candidate.
-NO_PROBLEM = (Foreign, View, Join)
+# What runs nothing, and what runs no candidate.
+NOTHING_RUNS = (View, Join)
+NO_PROBLEM = (Foreign, *NOTHING_RUNS)

@@ -16,7 +16,7 @@ from convwright.graph.layouts import dense, layouts_of
 from convwright.graph.operations import Join
 
 # A value that is a part of several wholes has slices of so many at most.
-MOST_SLICES = 2
+_MOST_SLICES = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,15 +76,22 @@ class States:
     def knows(self, value: str, name: str) -> bool:
         return (value, name) in self._by_name
 
+    def all(self, value: str) -> tuple[State, ...]:
+        return self._all[value]
+
     @once
     def _by_name(self) -> Mapping[tuple[str, str], State]:
-        return {(value, state.name): state for value in self._graph.values for state in self.all(value)}
+        return {(value, state.name): state for value, states in self._all.items() for state in states}
 
-    def all(self, value: str) -> Iterator[State]:
-        layouts = layouts_of(self._graph.values[value])
-        yield from (self.dense(value, layout) for layout in layouts)
-        for layout in Layout.NCHW, Layout.NHWC:
-            yield from self.sliced(value, layout)
+    @once
+    def _all(self) -> Mapping[str, tuple[State, ...]]:
+        return {
+            value: (
+                *(self.dense(value, layout) for layout in layouts_of(spec)),
+                *(state for layout in (Layout.NCHW, Layout.NHWC) for state in self.sliced(value, layout)),
+            )
+            for value, spec in self._graph.values.items()
+        }
 
     @once
     def slices(self) -> Mapping[str, tuple[Slice, ...]]:
@@ -97,11 +104,11 @@ class States:
             operation, (whole,), parts = node.operation, node.writes, [value for _, value in node.reads]
             assert isinstance(operation, Join)
             inside = [*found.get(whole, ()), *(each for join in joins for each in _begun_by(node, join, found))]
-            places = tuple(dict.fromkeys(each for each in inside if each.dim == operation.dim))[:MOST_SLICES]
+            places = tuple(dict.fromkeys(each for each in inside if each.dim == operation.dim))[:_MOST_SLICES]
             found[whole] = places or (Slice(whole, operation.dim, 0),)
             for value, start in zip(parts, operation.starts, strict=True):
                 here = (replace(place, start=place.start + start) for place in found[whole])
-                found[value] = tuple(dict.fromkeys([*found.get(value, ()), *here]))[:MOST_SLICES]
+                found[value] = tuple(dict.fromkeys([*found.get(value, ()), *here]))[:_MOST_SLICES]
             joins.append(node)
         return found
 
