@@ -79,9 +79,14 @@ def _let_go() -> None:
 in_child(_let_go)
 
 
+_process_ends = False
+
+
 @atexit.register
 def _end_all() -> None:
     """Nobody would hear the answers."""
+    global _process_ends
+    _process_ends = True
     for worker in list(_started):
         worker.kill()
 
@@ -184,6 +189,8 @@ class Worker:
                 raise WorkerDied(f"did not answer within {patience_s:.3g} s")
             if self._poll.poll(min(left_s, _POLL_S) * 1e3):
                 more = os.read(self._reading, 1 << 16)
+                if not more and _process_ends:
+                    raise SystemExit  # a thread that asked ends without a word
                 if not more:
                     raise WorkerDied(self._end())
                 self._heard += more
