@@ -16,7 +16,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -58,7 +59,9 @@ _CONVOLUTIONS = {1: cw.conv1d, 2: cw.conv2d, 3: cw.conv3d}
 
 @torch.no_grad()
 def answered(options: argparse.Namespace, question: Answer) -> Answer:
-    """One problem in its fresh process."""
+    """One problem in its fresh process; without one it only starts."""
+    if question["problem"] is None:
+        return {}
     torch.backends.cudnn.allow_tf32 = False
     problem, device = ConvProblem.parse(question["problem"]), device_facts(options.device)
     given = operands(problem, Kind.NORMAL, options.device, seed=SEED)
@@ -129,28 +132,47 @@ def _loop_us(call: Callable[[], object]) -> float:
     return (perf_counter() - begun_s) / _CALLS * 1e6
 
 
-@contextmanager
-def _fresh() -> Iterator[Stage]:
-    """A process that knows nothing yet."""
-    with tempfile.TemporaryDirectory() as folder:
+class _Fresh:
+    """A process that knows nothing yet: it has imported PyTorch, nothing more."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = self._folder.name
         cold = {"CONVWRIGHT_STORE": f"{folder}/store.sqlite", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        with Stage("answer", cold | {"CUDA_CACHE_PATH": f"{folder}/cuda"}) as stage:
-            yield stage
+        self.stage = Stage("answer", cold | {"CUDA_CACHE_PATH": f"{folder}/cuda"})
+        self.stage.ask({"problem": None})
+
+    def end(self) -> None:
+        with self._folder, self.stage:
+            pass
+
+
+def _fresh_ones() -> Iterator[Stage]:
+    """Processes, each started while the one before it works."""
+    with ThreadPoolExecutor(2) as pool:
+        coming = pool.submit(_Fresh)
+        try:
+            while True:
+                process, coming = coming.result(), pool.submit(_Fresh)
+                yield process.stage
+                pool.submit(process.end)
+        finally:
+            coming.result().end()
 
 
 def everything(options: argparse.Namespace) -> None:
     drawn = list(islice(problems(options.seed, options.suffix), options.problems))[options.rows]
     lines, done = None if options.out is None else Lines(options.out), list[Answer]()
     known = {"benchmark": "cold choices", "suffix": options.suffix, "seed": options.seed, "wait_s": options.wait_s}
-    for problem in Pace(options.limit_s).rows(drawn):
-        with _fresh() as process:
+    with closing(_fresh_ones()) as processes:
+        for problem, process in zip(Pace(options.limit_s).rows(drawn), processes, strict=False):
             answer = process.ask({"problem": problem.key}, patience_s=PATIENCE_S)
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        line = {**known, "problem": problem.key, "date": date, "failure": None, **answer}
-        done.append(line)
-        if lines is not None:
-            lines.add(line)
-        print(_told(line), flush=True)
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            line = {**known, "problem": problem.key, "date": date, "failure": None, **answer}
+            done.append(line)
+            if lines is not None:
+                lines.add(line)
+            print(_told(line), flush=True)
     print(summary(done))
 
 
