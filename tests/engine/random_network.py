@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ class RandomNetwork(nn.Module):
 
     def __init__(self, seed: int, steps: int = 10) -> None:
         super().__init__()
+        self._made_of = seed, steps
         self._random = Random(seed)
         torch.manual_seed(seed)
         self.layers = nn.ModuleList()
@@ -31,6 +33,15 @@ class RandomNetwork(nn.Module):
                 module.weight.data.uniform_(0.5, 1.5)
                 module.bias.data.normal_()
         self.eval()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RandomNetwork:
+        """Steps hold their layers, so a copy is made anew."""
+        made = RandomNetwork(*self._made_of)
+        for own, copied in zip(self.parameters(), made.parameters(), strict=True):
+            copied.data = own.data.clone()
+        for own, copied in zip(self.buffers(), made.buffers(), strict=True):
+            copied.data = own.data.clone()
+        return made
 
     def _layer(self, layer: nn.Module) -> nn.Module:
         self.layers.append(layer)

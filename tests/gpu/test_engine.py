@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.fixture(autouse=True)
-def _exact_float32() -> None:
-    torch.backends.cudnn.allow_tf32 = False
+def _exact_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 class Dense(nn.Module):

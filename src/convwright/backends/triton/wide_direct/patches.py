@@ -78,6 +78,7 @@ class Patch(Configuration):
         return -(-units // self.patches) * sweep.groups * -(-sweep.outputs // (self.outputs * (self.kept or 1)))
 
 
+@lru_cache(maxsize=256)
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
     """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
     packed, sums be split, what is read be kept or the rows that are read be a loop, all these ways are among them. The
