@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from convwright.core.dtype import DType
+from convwright.core.kinds.expression import Expression
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.export.foreign import permutation
+from convwright.engine.export.order import Order, in_order
 from convwright.engine.network import Network
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph, Node
+from convwright.graph.layouts import dense
 from convwright.graph.operations import Operation, View
 from convwright.tensors import core_dtype
 
@@ -33,6 +38,8 @@ class Builder:
         self._inputs: list[str] = []
         self._outputs: tuple[str, ...] = ()
         self._names: dict[Any, str] = {}
+        self._permuted: dict[Any, tuple[str, Order]] = {}
+        self._derived: set[str] = set()
         self._parts: dict[Any, tuple[str, ...]] = {}
         self._called: dict[Any, str] = {}
         self._taken: dict[str, int] = {}
@@ -68,11 +75,28 @@ class Builder:
         self.values |= {name: spec for name, spec in zip(self._outputs, specs, strict=True) if name not in fixed}
 
     def value(self, node: Any) -> str:
-        """The value of a node; what has a dtype that no problem has is refused."""
+        """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
+        order is copied."""
+        if node not in self._names and node in self._permuted:
+            value, order = self._permuted[node]
+            self._names[node] = self.compute(
+                f"{value} permuted {','.join(map(str, order))}", permutation(self.spec(value), order), {"x0": value}
+            )
         name = self._names.get(node)
         if name is None or name not in self.values:
             raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
         return name
+
+    def permuted(self, node: Any) -> tuple[str, Order]:
+        """A value, and in which order a node has its dimensions: nothing is copied yet."""
+        if node in self._permuted:
+            return self._permuted[node]
+        value = self.value(node)
+        return value, in_order(len(self.spec(value).shape))
+
+    def is_constant(self, value: str) -> bool:
+        """Whether a value depends on the model's weights alone."""
+        return value in self.held or value in self._derived
 
     def spec(self, value: str) -> TensorSpec:
         return self.values[value]
@@ -96,19 +120,43 @@ class Builder:
         self.values[name] = next(
             spec for role, spec in operation.operands.items() if str(role) == str(operation.outputs[-1])
         )
-        self._nodes.append(Node(name, operation, tuple(reads.items()), (name,)))
+        self._add(Node(name, operation, tuple(reads.items()), (name,)))
         return name
 
     def compute_all(self, node: Any, operation: Operation, reads: Mapping[str, str], names: tuple[str, ...]) -> None:
         """A node with several outputs, which PyTorch's nodes take apart."""
         specs = [operation.operands[role] for role in operation.outputs]
         self.values |= dict(zip(names, specs, strict=True))
-        self._nodes.append(Node(self.name(node), operation, tuple(reads.items()), names))
+        self._add(Node(self.name(node), operation, tuple(reads.items()), names))
         self.has_parts(node, names)
+
+    def _add(self, node: Node) -> None:
+        self._nodes.append(node)
+        if node.reads and all(map(self.is_constant, node.sources)):
+            self._derived.update(node.writes)
+
+    def compute_expression(
+        self, name: str, tree: Expression, operands: Mapping[str, str], y: TensorSpec, row: tuple[int, ...] = ()
+    ) -> str:
+        """An expression over values, which are given as many dimensions as the output has."""
+        rank, reads = len(y.shape), dict[str, str]()
+        for operand, value in operands.items():
+            shape = self.spec(value).shape
+            reads[operand] = self.view(f"{name}_{operand}", value, (*(1,) * (rank - len(shape)), *shape))
+        inputs = tuple((operand, dense(self.spec(value))) for operand, value in reads.items())
+        problem = PointwiseProblem(tree, inputs, TensorSpec(y.shape, y.dtype), row)
+        return self.compute(name, problem, {operand: reads[operand] for operand, _ in problem.inputs})
 
     def is_(self, node: Any, value: str) -> bool:
         """Let a node of PyTorch's stand for a value; True, as a translation that succeeded."""
         self._names[node] = value
+        return True
+
+    def is_permuted(self, node: Any, value: str, order: Order) -> bool:
+        """Let a node stand for a value with its dimensions in another order."""
+        if order == in_order(len(order)):
+            return self.is_(node, value)
+        self._permuted[node] = value, order
         return True
 
     def has_parts(self, node: Any, values: tuple[str, ...]) -> None:
@@ -131,6 +179,12 @@ class Builder:
         self.held[viewed], self.values[viewed] = held.reshape(shape), TensorSpec(shape, spec.dtype)
         return viewed
 
+    def reordered(self, value: str, order: Order) -> str:
+        """A constant with its dimensions in another order."""
+        if order == in_order(len(order)):
+            return value
+        return self.made(f"{value}[{','.join(map(str, order))}]", self.held[value].permute(order).contiguous())
+
     def made(self, name: str, tensor: Tensor) -> str:
         """A new constant."""
         self.held[name] = tensor
@@ -143,6 +197,11 @@ class Builder:
         return Network(graph, {name: self.held[name] for name in graph.constants})
 
 
+def per_channel(spec: TensorSpec) -> tuple[int, ...]:
+    """The sizes of what is one number for each channel."""
+    return (1, spec.shape[1], *(1 for _ in spec.shape[2:]))
+
+
 def _layer(node: Any) -> tuple[str, bool]:
     """The path of the innermost module that a node of PyTorch's belongs to, and whether that is one of PyTorch's
     layers."""
@@ -153,3 +212,7 @@ def _layer(node: Any) -> tuple[str, bool]:
     kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
     is_leaf = kind.startswith("torch.nn.modules.") and not kind.startswith("torch.nn.modules.container.")
     return path.removeprefix("L['self']").removeprefix("."), is_leaf
+
+
+# From a node of PyTorch's to nodes of the graph; False where it is one that only PyTorch's operator computes.
+Translation = Callable[[Builder, Any], bool]
