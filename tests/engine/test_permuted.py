@@ -15,6 +15,7 @@ from convwright.engine.export.exported import exported
 from convwright.engine.network import Network
 from convwright.engine.passes.listed import passed
 from convwright.engine.reference import reference
+from convwright.errors import Refused
 from convwright.graph.operations import Foreign
 from engine.test_optimize import Called, agree, engine, flat
 
@@ -67,7 +68,7 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
     (lambda x: x.permute(0, 2, 3, 1) * x.permute(0, 2, 3, 1), 1),
     (lambda x: (x.permute(0, 2, 3, 1) * torch.ones(5, 1)).mean((1, 2)), 0),
     (lambda x: x.permute(0, 2, 3, 1).sum(2), 1),
-    (lambda x: x.permute(0, 2, 3, 1).sum(3, keepdim=True), 1),
+    (lambda x: x.permute(0, 2, 3, 1).sum(3, keepdim=True), 0),
     (lambda x: x.transpose(2, 3).amax(-1), 0),
     (lambda x: x.transpose(1, 3).amax(-1), 1),
     (lambda x: x.permute(0, 2, 3, 1) + x.transpose(1, 3).transpose(1, 2), 1),
@@ -76,6 +77,8 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
     (lambda x: x.permute(0, 2, 3, 1).double().permute(0, 3, 1, 2), 0),
     (lambda x: x.permute(0, 2, 3, 1).flatten(1), 1),
     (lambda x: x.permute(1, 0, 2, 3).relu(), 1),
+    (lambda x: x.permute(0, 2, 3, 1).norm(dim=(1, 2), keepdim=True).mean(-1, keepdim=True) + x, 0),
+    (lambda x: torch.addcmul(x, x, x.permute(0, 1, 2, 3), value=0.5), 0),
 ]
 
 
@@ -118,3 +121,16 @@ def test_a_weight_that_is_computed_from_weights_is_a_constant() -> None:
     assert not foreign(network)
     assert isinstance(network.graph.nodes[0].operation, ConvProblem)
     assert len(flat(network.graph.outputs)) == 1
+
+
+def test_what_is_made_of_numbers_is_a_constant() -> None:
+    def positions(x: Tensor) -> Tensor:
+        mask = ~torch.zeros(1, 6, 5).bool()
+        return x + mask.cumsum(1).float() * torch.arange(5.0) + torch.ones(1)
+
+    assert not foreign(check(Called(positions)))
+
+
+def test_random_numbers_are_refused() -> None:
+    with pytest.raises(Refused, match="draws random numbers"):
+        captured(Called(lambda x: x + torch.rand(5)))

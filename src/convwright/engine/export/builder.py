@@ -12,7 +12,7 @@ from convwright.core.kinds.expression import Expression
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.export.foreign import permutation
-from convwright.engine.export.order import Order, in_order
+from convwright.engine.export.order import Order, in_order, taken
 from convwright.engine.network import Network
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph, Node
@@ -64,6 +64,10 @@ class Builder:
         except BadInput:
             return
 
+    def tensor(self, node: Any) -> Tensor | None:
+        """The tensor of a node that stands for a constant."""
+        return self.held.get(self._names.get(node, ""))
+
     def input(self, node: Any, spec: TensorSpec) -> None:
         self.values[node.name], self._names[node] = spec, node.name
         self._inputs.append(node.name)
@@ -78,14 +82,19 @@ class Builder:
         """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
         order is copied."""
         if node not in self._names and node in self._permuted:
-            value, order = self._permuted[node]
-            self._names[node] = self.compute(
-                f"{value} permuted {','.join(map(str, order))}", permutation(self.spec(value), order), {"x0": value}
-            )
+            self._names[node] = self._in_order(*self._permuted[node])
         name = self._names.get(node)
         if name is None or name not in self.values:
             raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
         return name
+
+    def _in_order(self, value: str, order: Order) -> str:
+        """The value with its dimensions in another order: a copy, unless nothing moves in memory."""
+        spec, name = self.spec(value), f"{value} permuted {','.join(map(str, order))}"
+        moving = [dim for dim in order if spec.shape[dim] > 1]
+        if moving == sorted(moving):
+            return self.view(name, value, taken(spec.shape, order))
+        return self.compute(name, permutation(spec, order), {"x0": value})
 
     def permuted(self, node: Any) -> tuple[str, Order]:
         """A value, and in which order a node has its dimensions: nothing is copied yet."""

@@ -202,11 +202,12 @@ def part(builder: Builder, node: Any) -> bool:
     return True
 
 
-def created(builder: Builder, node: Any) -> None:
-    """What is made of numbers alone is a constant."""
+def computed_now(builder: Builder, node: Any) -> None:
+    """What is made of numbers and tensors that are there is a constant, and may have a dtype that no problem has."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise Unknown("it draws random numbers")
-    made = node.target(*node.args, **node.kwargs)
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), builder.tensor)
+    made = node.target(*args, **kwargs)
     if not isinstance(made, torch.Tensor):
         raise Unknown(f"it gives {type(made).__name__}, which is no tensor")
     builder.constant(node, builder.name(node), made)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from convwright.core.kinds.expression import Apply, Operand
+from convwright.core.kinds.expression import Apply, Expression, Operand
 from convwright.core.kinds.row_expressions import Norm, softmax
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.export.arguments import arguments
@@ -21,9 +21,19 @@ def _reduction(operator: str) -> Translation:
         given = arguments(node)
         if not given["dim"] or given.get("dtype") is not None:
             return False
-        return _reduced(builder, node, operator, given["self"], given["dim"])
+        return _reduced(builder, node, Apply(operator, (_A,)), given["self"], given["dim"])
 
     return reduce
+
+
+def vector_norm(builder: Builder, node: Any) -> bool:
+    """The root of the sum of squares."""
+    given = arguments(node)
+    reduces = builder.result(node).numel < builder.spec(builder.permuted(given["self"])[0]).numel
+    if given["ord"] != 2 or not given["dim"] or given["dtype"] is not None or not reduces:
+        return False
+    squares = Apply("sum", (Apply("mul", (_A, _A)),))
+    return _reduced(builder, node, Apply("sqrt", (squares,)), given["self"], given["dim"])
 
 
 def global_average(builder: Builder, node: Any) -> bool:
@@ -32,17 +42,18 @@ def global_average(builder: Builder, node: Any) -> bool:
     sizes = given["output_size"]
     if any(size != 1 for size in sizes):
         return False
-    return _reduced(builder, node, "mean", given["self"], range(-len(sizes), 0))
+    return _reduced(builder, node, Apply("mean", (_A,)), given["self"], range(-len(sizes), 0))
 
 
-def _reduced(builder: Builder, node: Any, operator: str, given: Any, dims: Sequence[int]) -> bool:
+def _reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Sequence[int]) -> bool:
+    """``tree`` reduces its operand to one element of each row; of rows with one element it is left out."""
     (x, order), result = builder.permuted(given), builder.result(node)
     row, shape = original_dims((dim % len(order) for dim in dims), order), builder.spec(x).shape
     kept = tuple(1 if dim in row else size for dim, size in enumerate(shape))
     left = [dim for dim in order if dim not in row]
     made, squeezes = x, len(result.shape) < len(order)
     if prod(shape[dim] for dim in row) > 1:
-        name, tree = f"{builder.name(node)}{'_kept' * squeezes}", Apply(operator, (_A,))
+        name = f"{builder.name(node)}{'_kept' * squeezes}"
         made = builder.compute_expression(name, tree, {"a": x}, TensorSpec(kept, result.dtype), row)
     if not squeezes:
         return builder.is_permuted(node, made, order)
@@ -99,7 +110,7 @@ def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...
 
 TRANSLATIONS: Mapping[str, Translation] = {
     "aten.mean.dim": _reduction("mean"), "aten.sum.dim_IntList": _reduction("sum"),
-    "aten.amax.default": _reduction("max"),
+    "aten.amax.default": _reduction("max"), "aten.linalg_vector_norm.default": vector_norm,
     **dict.fromkeys((f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)), global_average),
     "aten.softmax.int": row_softmax, "aten._softmax.default": row_softmax,
     "aten.layer_norm.default": layer_norm, "aten.instance_norm.default": instance_norm,
