@@ -78,6 +78,11 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
     (lambda x: x.permute(0, 2, 3, 1).flatten(1), 1),
     (lambda x: x.permute(1, 0, 2, 3).relu(), 1),
     (lambda x: x.permute(0, 2, 3, 1).norm(dim=(1, 2), keepdim=True).mean(-1, keepdim=True) + x, 0),
+    (lambda x: x[:, 1:3, :, 2:-1] + 1, 0),
+    (lambda x: torch.cat([each * 2 for each in x.split((1, 3), 1)][::-1], 1), 0),
+    (lambda x: [each.relu() for each in x.permute(0, 2, 3, 1).split(3, -1)], 1),
+    (lambda x: x.permute(0, 2, 3, 1).unbind(1)[2] * x.select(2, -1).transpose(1, 2), 1),
+    (lambda x: x.chunk(2, 3)[0] + x[0, 1, 2, 3], 0),
     (lambda x: torch.addcmul(x, x, x.permute(0, 1, 2, 3), value=0.5), 0),
 ]
 

@@ -40,7 +40,7 @@ class Builder:
         self._names: dict[Any, str] = {}
         self._permuted: dict[Any, tuple[str, Order]] = {}
         self._derived: set[str] = set()
-        self._parts: dict[Any, tuple[str, ...]] = {}
+        self._parts: dict[Any, list[tuple[str, Order]]] = {}
         self._called: dict[Any, str] = {}
         self._taken: dict[str, int] = {}
 
@@ -137,7 +137,7 @@ class Builder:
         specs = [operation.operands[role] for role in operation.outputs]
         self.values |= dict(zip(names, specs, strict=True))
         self._add(Node(self.name(node), operation, tuple(reads.items()), names))
-        self.has_parts(node, names)
+        self.has_parts(node, [(name, in_order(len(self.spec(name).shape))) for name in names])
 
     def _add(self, node: Node) -> None:
         self._nodes.append(node)
@@ -168,13 +168,14 @@ class Builder:
         self._permuted[node] = value, order
         return True
 
-    def has_parts(self, node: Any, values: tuple[str, ...]) -> None:
-        """Let a node of PyTorch's that gives several tensors stand for values."""
-        self._parts[node] = values
+    def has_parts(self, node: Any, parts: Iterable[tuple[str, Order]]) -> bool:
+        """Let a node of PyTorch's that gives several tensors stand for values, with their dimensions in an order."""
+        self._parts[node] = list(parts)
+        return True
 
     def part(self, node: Any, whole: Any, place: int) -> bool:
         """Let a node stand for one output of another."""
-        return place < len(self._parts.get(whole, ())) and self.is_(node, self._parts[whole][place])
+        return place < len(self._parts.get(whole, ())) and self.is_permuted(node, *self._parts[whole][place])
 
     def view(self, name: str, value: str, shape: tuple[int, ...]) -> str:
         """The value with other sizes."""

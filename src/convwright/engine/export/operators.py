@@ -19,12 +19,12 @@ from convwright.core.kinds.pointwise import OPERAND_NAMES
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
-from convwright.engine.export import expressions, rows
+from convwright.engine.export import expressions, parts, rows
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, Unknown, per_channel
 from convwright.engine.export.foreign import written
 from convwright.engine.export.operand_order import in_order_of, shared_order
-from convwright.engine.export.order import Order, after, original
+from convwright.engine.export.order import Order, after, in_order, original
 from convwright.errors import ConvwrightError
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign, Join
@@ -122,8 +122,7 @@ def batch_norm(builder: Builder, node: Any) -> bool:
     value = builder.compute_expression(
         builder.name(node), tree, {"a": x, "b": scaled, "c": shifted}, TensorSpec(result.shape, result.dtype)
     )
-    builder.has_parts(node, (value,))
-    return True
+    return builder.has_parts(node, [(value, in_order(len(shape)))])
 
 
 def pointwise(builder: Builder, node: Any) -> bool:
@@ -258,7 +257,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.conv_transpose{rank}d.input" for rank in (2, 3)), transposed_convolution),
     "aten.linear.default": linear, "aten.cat.default": joined,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
-    **rows.TRANSLATIONS,
+    **rows.TRANSLATIONS, **parts.TRANSLATIONS,
     "aten.permute.default": permute, "aten.transpose.int": permute,
     "aten.pad.default": padding, "aten.constant_pad_nd.default": padding,
     **dict.fromkeys((f"aten.{name}" for name in _VIEWS), view),
