@@ -34,7 +34,7 @@ class Builder:
     def __init__(self) -> None:
         self.values: dict[str, TensorSpec] = {}
         self.held: dict[str, Tensor] = {}
-        self._nodes: list[Node] = []
+        self._nodes: dict[Node, None] = {}  # in their order
         self._inputs: list[str] = []
         self._outputs: tuple[str, ...] = ()
         self._names: dict[Any, str] = {}
@@ -82,13 +82,13 @@ class Builder:
         """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
         order is copied."""
         if node not in self._names and node in self._permuted:
-            self._names[node] = self._in_order(*self._permuted[node])
+            self._names[node] = self.in_order(*self._permuted[node])
         name = self._names.get(node)
         if name is None or name not in self.values:
             raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
         return name
 
-    def _in_order(self, value: str, order: Order) -> str:
+    def in_order(self, value: str, order: Order) -> str:
         """The value with its dimensions in another order: a copy, unless nothing moves in memory."""
         spec, name = self.spec(value), f"{value} permuted {','.join(map(str, order))}"
         moving = [dim for dim in order if spec.shape[dim] > 1]
@@ -125,11 +125,14 @@ class Builder:
             raise Unknown(f"it gives {made}, which is no tensor of {', '.join(DType)}") from None
 
     def compute(self, name: str, operation: Operation, reads: Mapping[str, str]) -> str:
-        """A node with one output, which is called as the node is."""
+        """A node with one output, which is called as the node is; one that is there already is not made again."""
+        node = Node(name, operation, tuple(reads.items()), (name,))
+        if node in self._nodes:
+            return name
         self.values[name] = next(
             spec for role, spec in operation.operands.items() if str(role) == str(operation.outputs[-1])
         )
-        self._add(Node(name, operation, tuple(reads.items()), (name,)))
+        self._add(node)
         return name
 
     def compute_all(self, node: Any, operation: Operation, reads: Mapping[str, str], names: tuple[str, ...]) -> None:
@@ -140,7 +143,7 @@ class Builder:
         self.has_parts(node, [(name, in_order(len(self.spec(name).shape))) for name in names])
 
     def _add(self, node: Node) -> None:
-        self._nodes.append(node)
+        self._nodes[node] = None
         if node.reads and all(map(self.is_constant, node.sources)):
             self._derived.update(node.writes)
 
@@ -182,24 +185,7 @@ class Builder:
         spec = self.values[value]
         if spec.shape == shape:
             return value
-        held = self.held.get(value)
-        if held is None:
-            return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
-        viewed = f"{value}[{'x'.join(map(str, shape))}]"
-        self.held[viewed], self.values[viewed] = held.reshape(shape), TensorSpec(shape, spec.dtype)
-        return viewed
-
-    def reordered(self, value: str, order: Order) -> str:
-        """A constant with its dimensions in another order."""
-        if order == in_order(len(order)):
-            return value
-        return self.made(f"{value}[{','.join(map(str, order))}]", self.held[value].permute(order).contiguous())
-
-    def made(self, name: str, tensor: Tensor) -> str:
-        """A new constant."""
-        self.held[name] = tensor
-        self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
-        return name
+        return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
 
     def network(self) -> Network:
         constants = tuple(name for name in self.held if name in self.values)

@@ -31,4 +31,4 @@ def in_order_of(builder: Builder, node: Any, order: Order) -> str:
     if order == in_order(rank):
         return value
     whole = builder.view(f"{value}_whole", value, (*(1,) * (rank - len(shape)), *shape))
-    return builder.reordered(whole, inverse(order))
+    return builder.in_order(whole, inverse(order))

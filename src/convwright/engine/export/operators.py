@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from convwright import torch_api
-from convwright.core.dtype import IN_PYTORCH
+from convwright.core.dtype import IN_PYTORCH, DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.kinds.copy import CopyProblem
-from convwright.core.kinds.expression import Apply, Operand
+from convwright.core.kinds.expression import Apply, Constant, Expression, Operand, names
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import OPERAND_NAMES
 from convwright.core.problem import ConvProblem
@@ -101,28 +101,35 @@ def _pixelwise(builder: Builder, node: Any, reads: dict[str, str], order: Order)
     return builder.is_permuted(node, made, order)
 
 
+_OF_BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
+
+
 def batch_norm(builder: Builder, node: Any) -> bool:
     """As it computes when a model is evaluated: a factor and a number to add for each channel, in float32 at least."""
-    given = arguments(node)
-    x, names = builder.value(given["input"]), ("weight", "bias", "running_mean", "running_var")
-    read = [None if given[name] is None else builder.value(given[name]) for name in names]
-    if any(value is not None and value not in builder.held for value in read):
+    given, name, roles = arguments(node), builder.name(node), dict(zip("abcd", _OF_BATCH_NORM, strict=True))
+    x = builder.value(given["input"])
+    y = builder.spec(x)
+    read = {role: builder.value(given[key]) for role, key in roles.items() if given[key] is not None}
+    if not all(map(builder.is_constant, read.values())):
         return False
-    weight, bias, mean, var = (None if value is None else builder.held[value].double() for value in read)
-    assert mean is not None
-    assert var is not None
-    scale = torch.rsqrt(var + given["eps"]) * (1.0 if weight is None else weight)
-    shift = (0.0 if bias is None else bias) - mean * scale
-    result, dtype = builder.spec(x), torch.float64 if builder.spec(x).dtype == "fp64" else torch.float32
-    shape = per_channel(result)
-    scaled = builder.made(f"{builder.name(node)}.scale", scale.to(dtype).reshape(shape))
-    shifted = builder.made(f"{builder.name(node)}.shift", shift.to(dtype).reshape(shape))
-    tree = Apply("add", (Apply("mul", (Operand("a"), Operand("b"))), Operand("c")))
+    a, b, c, d = map(Operand, roles)
+    spec = TensorSpec((y.shape[1],), DType.FP64 if y.dtype is DType.FP64 else DType.FP32)
+
+    def computed(what: str, tree: Expression) -> str:
+        operands = {operand: read[operand] for operand in names(tree)}
+        return builder.view(
+            f"{name}.{what}", builder.compute_expression(f"{name}.{what}s", tree, operands, spec), per_channel(y)
+        )
+
+    factor: Expression = Apply("rsqrt", (Apply("add", (d, Constant(given["eps"]))),))
+    factor = Apply("mul", (factor, a)) if "a" in read else factor
+    centre: Expression = Apply("neg", (Apply("mul", (c, factor)),))
+    centre = Apply("add", (b, centre)) if "b" in read else centre
+    operands = {"a": x, "b": computed("scale", factor), "c": computed("shift", centre)}
+    tree = Apply("add", (Apply("mul", (a, b)), c))
+    value = builder.compute_expression(name, tree, operands, TensorSpec(y.shape, y.dtype))
     # PyTorch's node gives a tuple, whose other members nobody reads when a model is evaluated.
-    value = builder.compute_expression(
-        builder.name(node), tree, {"a": x, "b": scaled, "c": shifted}, TensorSpec(result.shape, result.dtype)
-    )
-    return builder.has_parts(node, [(value, in_order(len(shape)))])
+    return builder.has_parts(node, [(value, in_order(len(y.shape)))])
 
 
 def pointwise(builder: Builder, node: Any) -> bool:
@@ -239,7 +246,7 @@ def joined(builder: Builder, node: Any) -> bool:
     values = [builder.value(each) for each in given["tensors"]]
     inputs, result = tuple(dense(builder.spec(value)) for value in values), builder.result(node)
     plain = all(spec.dtype is result.dtype and len(spec.shape) == len(result.shape) for spec in inputs)
-    if not plain or 0 in result.shape or builder.held.keys() & set(values):
+    if not plain or 0 in result.shape or any(map(builder.is_constant, values)):
         return False
     operation = Join(inputs, dense(result), given["dim"] % len(result.shape))
     reads = {f"x{place}": value for place, value in enumerate(values)}

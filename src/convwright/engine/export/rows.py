@@ -97,9 +97,7 @@ def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...
     for operand, name in (("b", "weight"), ("c", "bias")):
         if given[name] is not None:
             value = builder.view(f"{builder.name(node)}_{name}", builder.value(given[name]), weights)
-            if value not in builder.held:
-                return False
-            operands[operand] = builder.reordered(value, inverse(order))
+            operands[operand] = builder.in_order(value, inverse(order))
     spec = builder.spec(x)
     if prod(spec.shape[dim] for dim in row) < 2:
         return False
