@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,9 @@ class TorchResizePlan(RolePlan):
         self.candidate = candidate
         self._problem: ResizeProblem = candidate.problem
         self._operator, self._arguments = _called(self._problem)
-        made: Tensor = self._operator(empty(self._problem.x, "meta"), *self._arguments)
+        x = self._problem.x
+        one = replace(x, shape=(max(x.shape[0], 1), *x.shape[1:]))  # of no image PyTorch's function on no device fails
+        made: Tensor = self._operator(empty(one, "meta"), *self._arguments)
         self.writes_out = lies_as(made, self._problem.y)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:

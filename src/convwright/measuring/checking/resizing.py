@@ -10,16 +10,29 @@ from torch import Tensor
 
 from convwright.core.dtype import DType
 from convwright.core.kinds.resize import Interpolation, ResizeProblem
+from convwright.core.tensor_spec import TensorSpec
+from convwright.measuring.checking.kind import LARGE_EXPONENT, Kind
 from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Slices
+from convwright.measuring.checking.plain_data import plain_values
 from convwright.measuring.checking.reference import Reference
 
 # Bytes in float64 that a CPU, or a GPU, moves in a microsecond: for reckoning, not for a table.
 _BYTES_PER_US = {"cpu": 2e3, "cuda": 5e5}
+_LARGE_EXPONENT_IN_FP64 = 400
 # Two products and their sum are rounded, and a weight is a difference.
 _ROUNDINGS = 4.0
 
 # Value and absolute error.
 Pair = tuple[Tensor, Tensor]
+
+
+def values(problem: ResizeProblem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
+    """Values of the input. In fp64 large ones are not so large that the squares of errors overflow, whose sum is
+    compared."""
+    drawn = plain_values(problem, role, spec, kind, generator)
+    if kind is Kind.LARGE and spec.dtype is DType.FP64:
+        return drawn * 2.0 ** (_LARGE_EXPONENT_IN_FP64 - LARGE_EXPONENT[DType.FP64])
+    return drawn
 
 
 def whole(problem: ResizeProblem, tensors: Mapping[str, Tensor]) -> Reference:

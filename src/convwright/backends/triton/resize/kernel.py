@@ -36,7 +36,8 @@ def _around(
     weight = position - first.to(tl.float32)
     second = first if STAYS else tl.minimum(first + 1, SIZE - 1)
     if WIDE:
-        return first.to(tl.int64), second.to(tl.int64), weight
+        first = first.to(tl.int64)
+        second = second.to(tl.int64)
     return first, second, weight
 
 
