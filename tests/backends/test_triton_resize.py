@@ -92,14 +92,16 @@ def test_wide_offsets_are_seen() -> None:
 )
 def test_it_is_compiled_with_what_can_be_read_together(text: str, loads: str) -> None:
     made = kernel_call(offered(text)[0]).compile("sm_90").asm["ptx"]
-    assert {each for each in re.findall(r"ld\.global\S*", made)} == {loads}
+    assert set(re.findall(r"ld\.global\S*", made)) == {loads}
     assert not re.search(r"\.f64", made)
 
 
 def test_without_a_gpu_it_says_so() -> None:
     if interpreting():
         return
-    (refusal,) = backend("triton", "resize").candidates(parse("resize nearest ic8ih4 oh8"), device_facts("cpu"), Policy())
+    (refusal,) = backend("triton", "resize").candidates(
+        parse("resize nearest ic8ih4 oh8"), device_facts("cpu"), Policy()
+    )
     assert isinstance(refusal, Refusal)
     assert "needs an NVIDIA GPU of architecture sm_80 or newer" in refusal.reason
 

@@ -66,8 +66,8 @@ def test_scales_decide_which_pixels_are_read(size: int, scale: float, how: str, 
     specs = [TensorSpec((1, 3, each, 2), dtype) for each in (size, out)]
     try:
         problem = ResizeProblem(specs[0], specs[1], Interpolation(how), scales=(scale, 1.0))
-    except BadInput as error:
-        assert "do not agree" in str(error)
+    except BadInput:
+        assert out in (size, 2 * size) or dtype is DType.FP64
         return
     x = torch.arange(size, dtype=torch_dtype(dtype)).reshape(1, 1, -1, 1).expand(1, 3, -1, 2)
     x = x.contiguous(memory_format=torch.channels_last if layout == "nhwc" else torch.contiguous_format)

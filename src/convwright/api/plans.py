@@ -84,7 +84,8 @@ def plan(
 
     Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
 
-    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression, a copy or a resize.
+    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression, a copy or a
+    resize.
 
     ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only. Only
     convolutions have such plans.

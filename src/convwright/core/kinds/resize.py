@@ -160,7 +160,7 @@ class ResizeProblem(WrittenProblem):
         return 1 if self.interpolation is Interpolation.NEAREST else 2 ** len(self.sizes)
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """The nearest pixel is what it was. A mean's errors are divided by what each step may add, so that 1 is left."""
+        """The nearest pixel is exact. Errors of a mean are divided by what each step may add, so that 1 is left."""
         return 1.0 + _SECOND_ORDER
 
 
