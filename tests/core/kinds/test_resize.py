@@ -81,6 +81,8 @@ def test_sizes_must_fit() -> None:
     for wrong in (replace(y, shape=(4, 7, 9), strides=()), replace(y, shape=(4, 8, 9, 9), strides=())):
         with pytest.raises(BadInput, match="keeps images and channels"):
             ResizeProblem(x, wrong, Interpolation.LINEAR)
+    with pytest.raises(BadInput, match="nearest, linear, got 'cubic'"):
+        ResizeProblem(x, y, "cubic")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="one for each of 1 dimensions"):
         ResizeProblem(x, y, Interpolation.LINEAR, scales=(1.8, 1.8))
 

@@ -1,4 +1,4 @@
-"""An image with other sizes: the nearest pixels, or a mean of the pixels around."""
+"""An image with other sizes: each pixel is the nearest one of the input, or a mean of those around it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from convwright.core.kinds.written import TextForm, WrittenProblem
 from convwright.core.once import once
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
+from convwright.naming import one_of
 
 # One for each spatial dimension; None is the quotient of its sizes.
 Scales = tuple[float | None, ...]
@@ -23,8 +24,8 @@ _SECOND_ORDER = 0.01
 
 
 class Interpolation(StrEnum):
-    """How a pixel of the output is made: it is the nearest one, or the mean of the two along each dimension between
-    which it lies, by its distance from them."""
+    """How a pixel of the output is computed: it is the nearest pixel of the input, or along each dimension the mean of
+    the two pixels between which it lies, weighted by its distance from them."""
 
     NEAREST = "nearest"
     LINEAR = "linear"
@@ -34,12 +35,13 @@ class Interpolation(StrEnum):
 class ResizeProblem(WrittenProblem):
     """``y``, the image ``x`` with other sizes, as ``F.interpolate`` computes it.
 
-    Pixels of the output lie at a multiple of their places, the *step*, in the input. ``scales`` are PyTorch's scale
-    factors: where one is given the step is its reciprocal, and otherwise the quotient of the sizes. With
-    ``aligned_corners`` the first and the last pixels of both images lie at the same place, and scales mean nothing.
+    Neighbours in the output lie one *step* apart in the input. The step is the quotient of the sizes, or the reciprocal
+    of PyTorch's scale factor where ``scales`` has one. With ``aligned_corners`` the first and the last pixels of both
+    images lie at the same place, and scales mean nothing.
 
-    Positions are computed in fp32, and in fp64 for a mean of pixels in fp64. PyTorch's kernels do not all agree on what
-    to do with a scale that is not the quotient of its sizes where the size stays, or doubles: these are no problems.
+    Positions are computed in fp32, and in fp64 for a mean of pixels in fp64. Where PyTorch's kernels for CPUs and GPUs
+    give different results, there is no problem: for a scale that is not the quotient of the sizes although the size
+    stays, or doubles (nearest pixels), and where rounding in fp64 decides which pixel is nearest.
 
     >>> problem = ResizeProblem.parse("resize linear mb32ic64ih28 oh56 dt:fp16")
     >>> problem.y.shape, problem.steps, problem.flops
@@ -56,7 +58,7 @@ class ResizeProblem(WrittenProblem):
     scales: Scales = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "interpolation", Interpolation(self.interpolation))
+        object.__setattr__(self, "interpolation", one_of(Interpolation, "interpolation", self.interpolation))
         shape, wanted = self.x.shape, self.y.shape
         if not 3 <= len(shape) <= 5 or len(wanted) != len(shape) or wanted[:2] != shape[:2]:
             raise BadInput(f"a resize keeps images and channels of 1 to 3 dimensions, got {shape} and {wanted}")
