@@ -23,7 +23,7 @@ from convwright.tuning import listing
 ROOT = Path(convwright.backends.triton.__file__).parent
 PACKAGE = "convwright.backends.triton"
 H200 = profile("h200")
-FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise"]
+FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise", "resize"]
 LAYER = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
 
 
@@ -48,6 +48,7 @@ def append(file: Path, text: str) -> None:
         ("few_channels.py", {"direct", "wide_direct", "taps_first"}),
         ("parts/kernel.py", {"weight_gradient", "staged_weight_gradient", "boxed_weight_gradient", "few_weights"}),
         ("elementwise/functions.py", {"elementwise"}),
+        ("elementwise/plan.py", {"elementwise", "resize"}),
         ("launching/launch.py", {*FOLDERS}),
         ("backend.py", set()),
     ],
@@ -116,7 +117,7 @@ def test_a_kernel_has_one_fingerprint_and_another_kernel_has_another() -> None:
     assert len(set.union(*prints.values())) == 3
 
 
-@pytest.mark.parametrize("kind", ["copy", "pointwise"])
+@pytest.mark.parametrize("kind", ["copy", "pointwise", "resize"])
 def test_generated_kernels_have_a_fingerprint_of_their_own(kind: str) -> None:
     member = backend("triton", kind)
     assert isinstance(member, FingerprintsCandidates)

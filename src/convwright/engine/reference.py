@@ -12,6 +12,7 @@ from convwright.core.direction import Role
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.engine.export.foreign import compute
 from convwright.engine.network import Network
@@ -19,6 +20,7 @@ from convwright.errors import Refused
 from convwright.graph.graph import Node
 from convwright.graph.operations import Foreign, Join, Operation, View
 from convwright.measuring.checking.reference import whole_convolution
+from convwright.measuring.checking.resizing import resized
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
 
@@ -60,6 +62,8 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
     if isinstance(operation, CopyProblem):
         sides = [side for pair in reversed(operation.margins) for side in pair]
         return (F.pad(operands["x"], sides),)
+    if isinstance(operation, ResizeProblem):
+        return (resized(operation, operands["x"]),)
     if isinstance(operation, LinearProblem):
         sums = operands["x"] @ operands["w"].T
         added = sum((operands[role] for role in ("residual", "bias") if role in operands), start=sums)

@@ -8,6 +8,7 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
@@ -16,6 +17,7 @@ _PARSERS: Mapping[str, Callable[[str], Problem]] = {
     "linear": LinearProblem.parse,
     "pointwise": PointwiseProblem.parse,
     "copy": CopyProblem.parse,
+    "resize": ResizeProblem.parse,
 }
 KINDS = ("conv", *_PARSERS)
 
