@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:
     first, last = out.splitlines()
     assert first == "output 0: float32 (2, 4, 8, 8)"
     assert last.startswith("a call takes ")
+
+
+def test_a_profile_is_printed_and_a_trace_written(run: Run, planned: str) -> None:
+    code, out, err = run("run", "engine", "--device", "cpu", "--profile", "--trace", "trace.json")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].startswith("all: ")
+    assert json.loads(Path("trace.json").read_text())["traceEvents"]
 
 
 def test_inputs_and_outputs_are_files(run: Run, planned: str, tmp_path: Path) -> None:

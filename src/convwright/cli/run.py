@@ -23,6 +23,13 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--output", help="The .npz file to write the outputs to.", show_default=False)
     ] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Say what each step takes.")] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write what each step takes as a trace for Perfetto or chrome://tracing.", show_default=False
+        ),
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
     ] = None,
@@ -54,6 +61,12 @@ def run(
         numpy.savez(out, *(output.float().cpu().numpy() for output in outputs))
     taken = measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6).call_us
     print(f"a call takes {taken.value:,.1f} µs [{taken.low:,.1f}, {taken.high:,.1f}]")
+    if profile or trace is not None:
+        found = engine.profile(*inputs)
+        if trace is not None:
+            found.write_trace(trace)
+        if profile:
+            print(f"\n{found}")
 
 
 def _read(path: Path) -> Tensor:

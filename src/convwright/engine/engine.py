@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment
+from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.explained import explained
 from convwright.engine.origin import Origin
+from convwright.engine.profile import Profile
 from convwright.engine.program import Program, Values
 from convwright.engine.saved import save
 from convwright.engine.step_times import step_times
@@ -25,6 +29,7 @@ from convwright.engine.weights import Weights
 from convwright.errors import BadInput
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
+from convwright.tuning.asked import named
 from convwright.tuning.listing import build
 
 
@@ -95,6 +100,41 @@ class Engine:
     def explain(self) -> str:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
         return explained(self.assignment, self.facts, self.memory_plan)
+
+    def profile(self, *inputs: Any) -> Profile:
+        """What each step takes where it runs, on these inputs."""
+        given, _ = torch_api.flatten(inputs)
+        self._check(given)
+        return Profile.of(self.assignment, self.step_times(given))
+
+    @torch.no_grad()
+    def compare(
+        self, model: nn.Module, *inputs: Any, tolerance: float | None = None, save_to: Path | str | None = None
+    ) -> Comparison:
+        """Hold each step against float64 on the tensors that it read, and the outputs against the model in float64.
+
+        A step is over its ``tolerance``, a relative L2 error, by default at more than rounding explains. Operands and
+        results of the first that is are written to the file ``save_to``; ``pin`` lets PyTorch compute it.
+        """
+        given, _ = torch_api.flatten(inputs)
+        self._check(given)
+        with undisturbed(self.device):
+            steps = step_errors(self._program, given, tolerance, None if save_to is None else Path(save_to))
+        return Comparison.of(steps, model, inputs, self(*inputs))
+
+    def pin(self, name: str) -> Engine:
+        """An engine in which PyTorch's own call computes the step of this name."""
+        number = next((at for at, each in enumerate(self.assignment.steps) if each.name == name), None)
+        if number is None:
+            raise BadInput(f"no step is called {name!r}; `explain` lists them")
+        step = self.assignment.steps[number]
+        if step.candidate is None:
+            raise BadInput(f"{name} is not computed by a candidate: it is PyTorch's already, or runs nothing")
+        own = named("torch/default", step.candidate.problem, self.facts, Policy())
+        steps = list(self.assignment.steps)
+        steps[number] = replace(step, candidate=own)
+        pinned = replace(self.assignment, steps=tuple(steps))
+        return Engine(pinned, self.constants, self.facts, self.structure, self._origin)
 
     @property
     def memory_plan(self) -> MemoryPlan:

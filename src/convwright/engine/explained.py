@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
-from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
+from convwright.engine.step_text import layouts, table, what_runs
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.prediction.physics import least_us
 
@@ -16,29 +16,14 @@ _HEADINGS = ("step", "runs", "layout", "µs", "limit")
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
     """A table of the steps, with the least that the device needs for each, and sums."""
-    rows = [_HEADINGS, *(_row(step, device) for step in assignment.steps)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) if column < 3 else cell.rjust(width)
-                  for column, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]  # fmt: skip
-    return "\n".join((*lines, "", *_sums(assignment), *_memory(memory)))
+    rows = [_row(step, device) for step in assignment.steps]
+    return "\n".join((table(_HEADINGS, rows, numbers=2), "", *_sums(assignment), *_memory(memory)))
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
     least = None if step.candidate is None else least_us(step.candidate, device)
-    runs = step.operation.key.partition(" ")[0] if step.candidate is None else step.candidate.id
-    layouts = dict.fromkeys(
-        spec.layout for role, spec in step.operation.operands.items() if _is_image(spec) and str(role) != "w"
-    )
-    return (
-        step.name, runs, "→".join(layouts), f"{step.time_us.value:,.1f}", "" if least is None else f"{least:,.1f}"
-    )  # fmt: skip
-
-
-def _is_image(spec: TensorSpec) -> bool:
-    return len(spec.shape) > 2
+    limit = "" if least is None else f"{least:,.1f}"
+    return step.name, what_runs(step), layouts(step), f"{step.time_us.value:,.1f}", limit
 
 
 def _sums(assignment: Assignment) -> Iterator[str]:

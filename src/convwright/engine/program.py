@@ -42,6 +42,10 @@ class Program:
             for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True))
         ]
 
+    def place(self, name: str) -> int:
+        """Where a tensor stands among the values of a run."""
+        return self._places[name]
+
     def take(self, given: Sequence[Tensor]) -> Values:
         """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie."""
         values = list(self._static)

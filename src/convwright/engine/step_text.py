@@ -1,0 +1,32 @@
+"""A step of an engine in words: what runs, and in which layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convwright.engine.assignment import Step
+
+
+def what_runs(step: Step) -> str:
+    """The candidate, or the operator of PyTorch's, or the kind of an operation that runs nothing."""
+    return step.operation.key.partition(" ")[0] if step.candidate is None else step.candidate.id
+
+
+def layouts(step: Step) -> str:
+    """Those of its images, each once."""
+    specs = [spec for role, spec in step.operation.operands.items() if len(spec.shape) > 2 and str(role) != "w"]
+    return "→".join(dict.fromkeys(spec.layout for spec in specs))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
+    """Rows under headings; the last ``numbers`` columns are numbers."""
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    first = len(headings) - numbers
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < first else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,97 @@
+"""What is said of an engine's steps: their times, and their errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from convwright.engine.engine import Engine
+from convwright.engine.optimize import optimize
+from convwright.errors import BadInput
+from convwright.graph.operations import Foreign
+from convwright.settings import Mode
+
+X = torch.randn(2, 4, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = torch.cumsum(self.one(x).relu(), 2)
+        return {"y": self.two(y), "x": x}
+
+
+def made(model: nn.Module) -> Engine:
+    return optimize(model.eval(), X, mode=Mode.HEURISTIC)
+
+
+def test_a_profile_has_every_step_as_table_json_and_trace(tmp_path: Path) -> None:
+    engine = made(Net())
+    profile = engine.profile(X)
+    assert [step.name for step in profile.steps] == [step.name for step in engine.assignment.steps]
+    assert all(step.time_us >= 0 for step in profile.steps)
+    text = str(profile).splitlines()
+    assert text[0].split() == ["step", "runs", "layout", "µs", "share"]
+    assert text[-1] == f"all: {profile.total_us:,.1f} µs"
+    assert len(text) == len(profile.steps) + 3
+    assert json.loads(json.dumps(profile.to_json()))["steps"][0]["runs"] == profile.steps[0].runs
+    profile.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events] == [step.name for step in profile.steps]
+    assert events[1]["ts"] == pytest.approx(events[0]["dur"])
+
+
+def test_no_step_is_over_its_tolerance() -> None:
+    model = Net()
+    engine = made(model)
+    found = engine.compare(model, X)
+    assert found.first_over is None
+    assert len(found.outputs) == len(found.models) == 2
+    assert max(found.outputs) <= 4 * max(found.models) + 1e-6
+    assert "no step is over its tolerance" in str(found)
+
+
+def test_the_first_wrong_step_is_named_its_tensors_saved_and_it_can_be_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Net()
+    engine = made(model)
+    number = next(at for at, step in enumerate(engine.assignment.steps) if step.name.startswith("two"))
+    (name,) = engine.assignment.steps[number].writes
+    run, dropped = engine._program._steps[number]
+
+    def wrong(values: list[Any]) -> None:
+        run(values)
+        values[engine._program.place(name)][0, 0, 0, 0] += 5.0
+
+    engine._program._steps[number] = wrong, dropped
+    found = engine.compare(model, X, save_to=tmp_path / "wrong.safetensors")
+    assert found.first_over is not None
+    assert found.first_over.name == engine.assignment.steps[number].name
+    assert f"the first step over its tolerance is {found.first_over.name}" in str(found)
+    tensors = load_file(tmp_path / "wrong.safetensors")
+    assert (tensors["written.0"] - tensors["right.0"]).abs().max().item() == pytest.approx(5.0, abs=1e-4)
+    assert tensors["x"].shape == (2, 8, 12, 12)
+    pinned = engine.pin(found.first_over.name)
+    assert pinned.assignment.steps[number].candidate is not None
+    assert pinned.assignment.steps[number].candidate.id == "torch/default"
+    assert pinned.compare(model, X).first_over is None
+
+
+def test_only_a_step_with_a_candidate_is_pinned() -> None:
+    engine = made(Net())
+    with pytest.raises(BadInput, match="no step is called 'three'"):
+        engine.pin("three")
+    foreign = next(step for step in engine.assignment.steps if isinstance(step.operation, Foreign))
+    with pytest.raises(BadInput, match="is PyTorch's already"):
+        engine.pin(foreign.name)
