@@ -27,7 +27,7 @@ def run(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="Write what each step takes as a trace for Perfetto or chrome://tracing.", show_default=False
+            help="Write what each step takes as a trace for Perfetto.", show_default=False
         ),
     ] = None,
     device: Annotated[
