@@ -15,7 +15,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 
 
-class ElementwisePlan(KernelPlan, RolePlan):
+class GeneratedPlan(KernelPlan, RolePlan):
     """Runs a generated kernel. Nothing is packed, and no workspace is needed."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
