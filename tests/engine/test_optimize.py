@@ -171,7 +171,7 @@ def test_padding_is_the_convolutions() -> None:
 
 def test_what_is_computed_twice_is_computed_once() -> None:
     model = Called(lambda x: F.max_pool2d(x, 2) + F.max_pool2d(x, 2).relu())
-    assert kinds(model, IMAGE) == ["foreign", "pointwise", "pointwise"]
+    assert kinds(model, IMAGE) == ["pool", "pointwise", "pointwise"]
 
 
 def test_constants_are_computed_once() -> None:

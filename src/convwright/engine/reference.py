@@ -12,6 +12,7 @@ from convwright.core.direction import Role
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.problem import ConvProblem
 from convwright.engine.export.foreign import compute
 from convwright.engine.network import Network
@@ -21,6 +22,7 @@ from convwright.graph.operations import Foreign, Join, Operation, View
 from convwright.measuring.checking.reference import whole_convolution
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
+from convwright.torch_pooling import pooled
 
 
 def reference(network: Network, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -60,6 +62,8 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
     if isinstance(operation, CopyProblem):
         sides = [side for pair in reversed(operation.margins) for side in pair]
         return (F.pad(operands["x"], sides),)
+    if isinstance(operation, PoolProblem):
+        return (pooled(operation, operands["x"]),)
     if isinstance(operation, LinearProblem):
         sums = operands["x"] @ operands["w"].T
         added = sum((operands[role] for role in ("residual", "bias") if role in operands), start=sums)

@@ -16,6 +16,8 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Apply, Expression, Operand
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import OPERAND_NAMES, PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
+from convwright.core.kinds.pool_window import Pooling
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
@@ -188,6 +190,41 @@ def global_average(builder: Builder, node: Any) -> bool:
     return _reduced(builder, node, "mean", x, tuple(range(len(spec.shape) - len(sizes), len(spec.shape))))
 
 
+def maximum(builder: Builder, node: Any) -> bool:
+    value = _pooled(builder, node, Pooling.MAX)
+    return value is not None and builder.is_(node, value)
+
+
+def maximum_with_indices(builder: Builder, node: Any) -> bool:
+    """The same where nothing reads the places of the maxima."""
+    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+        return False
+    value = _pooled(builder, node, Pooling.MAX)
+    if value is not None:
+        builder.has_parts(node, (value,))
+    return value is not None
+
+
+def average(builder: Builder, node: Any) -> bool:
+    value = _pooled(builder, node, Pooling.AVG)
+    return value is not None and builder.is_(node, value)
+
+
+def _pooled(builder: Builder, node: Any, pooling: Pooling) -> str | None:
+    """The value that pooling computes; None where no problem describes it."""
+    given = arguments(node)
+    x = builder.value(given["self"])
+    spec, rank = builder.spec(x), 3 if "3d" in str(node.target) else 2 if "2d" in str(node.target) else 1
+    if len(spec.shape) != rank + 2 or spec.dtype not in IN_PYTORCH or (given.get("divisor_override") or 1) < 1:
+        return None  # an image without a batch, integers, or a sum that changes its sign
+    problem = PoolProblem.of(
+        pooling, spec.shape, given["kernel_size"], stride=given["stride"] or None, padding=given["padding"],
+        dilation=given.get("dilation", 1), ceil=given["ceil_mode"],
+        includes_padding=given.get("count_include_pad", True), divisor=given.get("divisor_override"), dtype=spec.dtype,
+    )  # fmt: skip
+    return builder.compute(builder.name(node), problem, {"x": x})
+
+
 def _reduced(builder: Builder, node: Any, reduction: str, x: str, row: tuple[int, ...]) -> bool:
     spec, result = builder.spec(x), builder.result(node)
     kept = tuple(1 if dim in row else size for dim, size in enumerate(spec.shape))
@@ -292,6 +329,9 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten.mean.dim": mean,
     **dict.fromkeys((f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)), global_average),
+    **dict.fromkeys((f"aten.max_pool{rank}d.default" for rank in (1, 2, 3)), maximum),
+    **dict.fromkeys((f"aten.max_pool{rank}d_with_indices.default" for rank in (1, 2, 3)), maximum_with_indices),
+    **dict.fromkeys((f"aten.avg_pool{rank}d.default" for rank in (1, 2, 3)), average),
     "aten.softmax.int": softmax, "aten._softmax.default": softmax,
     "aten.pad.default": padding, "aten.constant_pad_nd.default": padding,
     **dict.fromkeys((f"aten.{name}" for name in _VIEWS), view),
