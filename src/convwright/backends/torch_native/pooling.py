@@ -140,4 +140,3 @@ class PoolIntoPlan(RolePlan):
         """Single elements have strides, too, by which PyTorch tells its layouts apart."""
         plain = tensor.as_strided(tensor.shape, self._strides[role])
         return plain.unsqueeze(2) if self._is_line else plain
-

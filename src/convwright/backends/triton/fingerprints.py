@@ -44,7 +44,10 @@ def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
     """The files of what a kernel serves and of its plan, and of all modules that these import. Generated kernels have
     one kind of plan."""
     plan = root / kernel / "plan.py"
-    found, open_ = set[Path](), {root / kernel / "offers.py", plan if plan.is_file() else root / "generated" / "plan.py"}
+    found, open_ = (
+        set[Path](),
+        {root / kernel / "offers.py", plan if plan.is_file() else root / "generated" / "plan.py"},
+    )
     while open_:
         path = open_.pop()
         found.add(path)

@@ -28,7 +28,9 @@ def whole(problem: PoolProblem, tensors: Mapping[str, Tensor]) -> Reference:
     part = Slices.of(problem.y.shape, max(_most(_MOST_READ, x.device) // problem.reduction, _FEWEST))
     rank = len(part.kept)
     places = [
-        torch.tensor(kept, dtype=torch.int64, device=x.device).reshape([-1 if each == dim else 1 for each in range(rank)])
+        torch.tensor(kept, dtype=torch.int64, device=x.device).reshape(
+            [-1 if each == dim else 1 for each in range(rank)]
+        )
         for dim, kept in enumerate(part.kept)
     ]
     return _reference(problem, x, part, places)

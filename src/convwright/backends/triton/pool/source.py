@@ -140,7 +140,9 @@ def _inside(axis: Axis, start: str, tap: int) -> str:
     """Which windows have this element inside the image; nothing where all have."""
     first = tap * axis.dilation
     last = (axis.out - 1) * axis.stride - axis.pad[0] + first
-    said = [f"({start} >= {-first})"] * (first < axis.pad[0]) + [f"({start} < {axis.size - first})"] * (last >= axis.size)
+    said = [f"({start} >= {-first})"] * (first < axis.pad[0]) + [f"({start} < {axis.size - first})"] * (
+        last >= axis.size
+    )
     return " & ".join(said)
 
 

@@ -52,10 +52,14 @@ class Tile:
 
 
 def tiles(walk: Walk) -> list[Tile]:
-    """The few that are worth trying, the most promising first."""
-    base = _WARPS * _THREADS_OF_A_WARP * _VECTOR_BYTES // walk.problem.y.dtype.nbytes
+    """The few that are worth trying, the most promising first. A thread has 16 bytes of the output where it reads as
+    many at a time. Where windows overlap instead, it has one element, whose neighbours are other threads'."""
+    threads = _WARPS * _THREADS_OF_A_WARP
+    base = threads * _VECTOR_BYTES // walk.problem.y.dtype.nbytes
     most = max(power_of_two(walk.problem.y.numel), _THREADS_OF_A_WARP)
     sizes = [(base, _WARPS), (base // 2, _WARPS), (2 * base, 2 * _WARPS)]
+    if not walk.is_side_by_side:
+        sizes = [(threads, _WARPS), (2 * threads, 2 * _WARPS), (base, _WARPS)]
     found = [Tile(0, min(columns, most), warps) for columns, warps in sizes]
     if len(walk.dims) > 1 and min(dim.size for dim in walk.dims[-2:]) > 1:
         columns = min(power_of_two(walk.dims[-1].size), _MOST_COLUMNS)

@@ -64,6 +64,11 @@ class Walk:
         return True
 
     @property
+    def is_side_by_side(self) -> bool:
+        """Whether neighbours in the output have windows that are neighbours, so that these are read together."""
+        return self.dims[-1].axis is None and self.dims[-1].step == 1
+
+    @property
     def reach(self) -> int:
         """More than the largest offset, whether it lies in an operand or before or after it."""
         windows = sum(
