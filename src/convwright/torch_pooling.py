@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -31,20 +31,16 @@ def pooled(problem: PoolProblem, x: Tensor) -> Tensor:
 
 def arguments(problem: PoolProblem) -> dict[str, Any]:
     """Those of PyTorch's function, but for the input."""
-    window = {"kernel_size": problem.taps, "stride": problem.stride, "padding": problem.padding}
-    return window | _others(problem)
+    given: dict[str, Any] = {"kernel_size": problem.taps, "stride": problem.stride, "padding": problem.padding}
+    given["ceil_mode"] = problem.ceil
+    if problem.pooling is Pooling.MAX:
+        return given | {"dilation": problem.dilation}
+    given["count_include_pad"] = problem.includes_padding
+    return given | ({"divisor_override": problem.divisor} if problem.rank > 1 else {})
 
 
 def in_2d(problem: PoolProblem) -> dict[str, Any]:
     """Those of the function for images, of a line that is an image with a height of 1."""
-    window = {"kernel_size": (1, *problem.taps), "stride": (1, *problem.stride), "padding": (0, *problem.padding)}
-    if problem.pooling is Pooling.MAX:
-        return window | _others(problem) | {"dilation": (1, *problem.dilation)}
-    return window | _others(problem) | {"divisor_override": problem.divisor}
-
-
-def _others(problem: PoolProblem) -> Mapping[str, Any]:
-    if problem.pooling is Pooling.MAX:
-        return {"dilation": problem.dilation, "ceil_mode": problem.ceil}
-    divisor = {"divisor_override": problem.divisor} if problem.rank > 1 else {}
-    return {"ceil_mode": problem.ceil, "count_include_pad": problem.includes_padding, **divisor}
+    given, first = arguments(problem), {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+    given |= {name: (first[name], *each) for name, each in given.items() if name in first}
+    return given if problem.pooling is Pooling.MAX else given | {"divisor_override": problem.divisor}

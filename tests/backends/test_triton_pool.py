@@ -1,4 +1,4 @@
-"""Generated kernels for pooling without a GPU: what is served, how windows are found, that they compile, and results."""
+"""Generated kernels for pooling without a GPU: what is served, how windows are found, that they compile, results."""
 
 from __future__ import annotations
 

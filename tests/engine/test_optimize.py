@@ -205,9 +205,13 @@ def test_a_network_that_pools(mode: Mode) -> None:
 
 
 def test_what_no_problem_pools_stays_pytorchs() -> None:
-    assert kinds(Called(lambda x: F.max_pool2d(x, 2, return_indices=True)[1].float()), IMAGE)[0] == "foreign"
     assert kinds(Called(lambda x: F.avg_pool2d(x, 2, divisor_override=-3)), IMAGE) == ["foreign"]
     assert kinds(Called(lambda x: F.max_pool2d(x, 2)), IMAGE[0]) == ["foreign"], "an image without a batch"
+
+
+def test_indices_of_maxima_are_integers_between_layers() -> None:
+    with pytest.raises(Refused, match="no tensor of fp64"):
+        engine(Called(lambda x: F.max_pool2d(x, 2, return_indices=True)[1].float()), IMAGE)
 
 
 def test_the_first_output_of_a_pool_with_indices_is_a_problem() -> None:
