@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
@@ -147,7 +147,7 @@ class _Fresh:
             pass
 
 
-def _fresh_ones() -> Iterator[Stage]:
+def _fresh_ones() -> Generator[Stage, None, None]:
     """Processes, each started while the one before it works."""
     with ThreadPoolExecutor(2) as pool:
         coming = pool.submit(_Fresh)

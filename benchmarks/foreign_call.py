@@ -24,8 +24,8 @@ from convwright.eager.running.workspace import workspace
 from convwright.measuring.clock import HostClock
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
+from convwright.measuring.ranges import without_range
 from convwright.measuring.timer import measure_calls
-from convwright.tuning.ranges import without_range
 
 ALGORITHMS = ["cudnn/implicit-gemm", "cudnn/implicit-precomp-gemm", "cudnn/gemm", "cudnn/engine-28", "cudnn/engine-0"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import floor, prod
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from convwright.core.dtype import IN_PYTORCH, DType
@@ -16,7 +17,9 @@ from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.pool_window import Pooling, output_shape
+from convwright.core.kinds.resize import Interpolation, ResizeProblem
 from convwright.core.tensor_spec import ALIGNMENTS, Layout, TensorSpec, dense_strides
+from convwright.errors import BadInput
 
 NUMBERS = tuple(each for each in OPERATORS.values() if not each.compares and not each.reduces and each.name != "where")
 REDUCTIONS = tuple(each for each in OPERATORS.values() if each.reduces)
@@ -138,6 +141,26 @@ def linear_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH) -> 
     x, w, y = (draw(strided(shape, dtype)) for shape in ((rows, inputs), (outputs, inputs), (rows, outputs)))
     flags = {name: draw(st.booleans()) for name in ("bias", "residual")}
     return LinearProblem(x, w, y, Epilogue(activation=draw(st.sampled_from(tuple(Activation))), **flags))
+
+
+@st.composite
+def resize_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, most: int = 12) -> ResizeProblem:
+    """Any image of one to three dimensions with other sizes, or by scales."""
+    rank = draw(st.integers(1, 3))
+    sizes = [draw(st.integers(1, most if rank < 3 else 5)) for _ in range(rank)]
+    scales = [draw(st.floats(0.3, 3.0)) for _ in range(rank)] if draw(st.booleans()) else []
+    out = [floor(size * scale) for size, scale in zip(sizes, scales, strict=False)]
+    out = out or [draw(st.integers(1, most if rank < 3 else 5)) for _ in range(rank)]
+    shape, dtype = (draw(st.integers(1, 2)), draw(st.integers(1, 5))), draw(st.sampled_from(dtypes))
+    interpolation = draw(st.sampled_from(Interpolation))
+    aligned = interpolation is Interpolation.LINEAR and draw(st.booleans())
+    assume(min(out) > 0)
+    x, y = (draw(strided((*shape, *each), dtype)) for each in (sizes, out))
+    try:
+        return ResizeProblem(x, y, interpolation, aligned, tuple(scales))
+    except BadInput as error:
+        assume("do not agree" not in str(error))
+        raise
 
 
 @st.composite

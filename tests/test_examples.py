@@ -11,7 +11,7 @@ import torch
 from convwright.cli.targets import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-PROGRAMS = {"first_look", "two_layers"}
+PROGRAMS = {"first_look", "whole_network"}
 # Files of functions for a command, which the tests of that command run.
 TARGETS = {"advise_model", "two_calls"}
 # Relative L2. On a GPU fp32 is computed in TF32 by default, whose roundoff is 2^-11.
@@ -51,11 +51,10 @@ def test_first_look(capsys: pytest.CaptureFixture[str]) -> None:
         assert "cuDNN computes on NVIDIA's GPUs" in printed
 
 
-def test_two_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    printed = run("two_layers", capsys)
-    assert "arena " in printed
-    chain, torchs = errors_in(printed, "chain")[0], errors_in(printed, "PyTorch")[0]
-    assert 0 < chain <= 2 * torchs + 1e-6
+def test_whole_network(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("whole_network", capsys)
+    engine, torchs = errors_in(printed, "engine")[0], errors_in(printed, "PyTorch")[0]
+    assert 0 < engine <= 2 * torchs + 1e-6
 
 
 def test_two_calls_compute_the_same() -> None:

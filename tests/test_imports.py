@@ -52,7 +52,7 @@ INNER_ORDER = {
     "measuring": [{"hardware", "checking"}, {"disturbances"}],
     "eager": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
     "report": [{"words"}, {"tables", "benchmarks"}],
-    "engine": [{"capture", "chains", "export"}, {"passes"}],
+    "engine": [{"capture", "export"}, {"passes"}],
 }
 
 

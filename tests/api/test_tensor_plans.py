@@ -16,6 +16,7 @@ from convwright.tensors import empty, spoil_
 
 LINEAR = "linear mb4ic16oc8 ep:bias+relu"
 NORM = 'pointwise "(a - mean(a)) * rsqrt(mean(a * a)) + s" mb3ic8 s:c'
+RESIZE = "resize linear mb2ic3ih4 oh7"
 PAD = "copy mb2ic3ih4 nchw->nhwc pad:c=0:1"
 CONV = "mb2ic4ih8oc6kh3ph1 ep:bias"
 
@@ -30,6 +31,8 @@ def expected(text: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     if text == NORM:
         a = tensors["a"]
         return (a - a.mean(1, keepdim=True)) * (a * a).mean(1, keepdim=True).rsqrt() + tensors["s"]
+    if text == RESIZE:
+        return F.interpolate(tensors["x"], size=7, mode="bilinear")
     if text == PAD:
         return F.pad(tensors["x"], (0, 0, 0, 0, 0, 1))
     return F.conv2d(tensors["x"], tensors["w"], tensors["bias"], padding=1)
@@ -40,6 +43,7 @@ def expected(text: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     [
         (LINEAR, None), (LINEAR, "auto"), (LINEAR, "torch/default"), (LINEAR, "torch/onednn"),
         (LINEAR, "as-conv(reference/gemm)"), (NORM, None), (NORM, "torch/default"), (NORM, "torch/into"), (PAD, None),
+        (RESIZE, None), (RESIZE, "torch/default"),
         (CONV, None), (CONV, "reference/gemm"), (CONV, "relayout(nhwc, torch/default)"), (CONV, "torch/onednn"),
     ],
 )  # fmt: skip

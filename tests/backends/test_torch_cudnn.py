@@ -16,7 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.eager.running.runner import runner
 from convwright.measuring.hardware.machine import device_facts
-from convwright.tuning.ranges import Ranged
+from convwright.measuring.ranges import Ranged
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from backends.bound_right import objection_to
 from convwright import flags
 from convwright.backends.registry import backend
+from convwright.backends.torch_native.row_functions import function_of
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Activation
@@ -236,3 +237,50 @@ def test_which_of_them_is_allowed_is_what_matrix_products_flag_says() -> None:
         assert flags.matmul_tf32_allowed()
         assert "tf32" in (flags.completed(Policy(), DType.FP32, gpu, kind="linear").arithmetic or ())
     assert not flags.matmul_tf32_allowed()
+
+
+NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5)"
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"exp(a - max(a)) / sum(exp(a - max(a)))" mb2ic4ih5 row:c tag:nhwc',
+        f'"{NORM} * g + b" mb6ic5ih7iw3 row:c g:c b:c tag:nhwc',
+        f'"{NORM} * g + b" mb6ic5ih7iw3 row:c g:c b:c',
+        f'"{NORM} * g + b" mb6ic5ih7iw3 row:w g:w b:w',
+        f'"{NORM} + b" mb3ic5ih7iw3 row:chw b:chw',
+        f'"{NORM} * g + b" mb3ic5ih7iw3 row:chw g:c b:c',
+        f'"{NORM} * g" mb3ic5ih7iw3 row:hw g:c tag:nhwc',
+        f'"{NORM} * g + b" mb3ic5ih7iw3 row:hw g:w b:w',
+        f'"{NORM}" mb3ic5ih7iw3 row:hw',
+    ],
+)
+def test_norms_and_softmax_are_functions_of_pytorchs(text: str, dtype: str) -> None:
+    problem = parse(f"pointwise {text} dt:{dtype}")
+    assert isinstance(problem, PointwiseProblem)
+    assert function_of(problem) is not None
+    plan = next(each for each in plans(problem) if each.candidate.algorithm == "default")
+    assert objection_to(plan, [Kind.NORMAL, Kind.POSITIVE, Kind.INFINITY, Kind.NAN]) is None
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_layer_norm_rounds_once(dtype: str) -> None:
+    plan = plans(parse(f'pointwise "{NORM} * g + b" mb6ic5ih7iw3 row:c g:c b:c tag:nhwc dt:{dtype}'))[0]
+    assert objection_to(plan, [Kind.NORMAL, Kind.POSITIVE, Kind.INFINITY, Kind.NAN]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'"{NORM} * g" mb3ic5ih7iw3 row:chw g:c,fp32 dt:fp16',
+        '"(a - mean(a)) * rsqrt(mean(a * a) + 1e-5)" mb3ic8',
+        '"exp(a - max(a)) / sum(exp(a - max(a)))" mb2ic4ih5 row:hw',
+        '"mean(a)" mb2ic4ih5 row:hw y:nc',
+    ],
+)
+def test_other_rows_are_computed_operator_by_operator(text: str) -> None:
+    problem = parse(f"pointwise {text}")
+    assert isinstance(problem, PointwiseProblem)
+    assert function_of(problem) is None

@@ -23,7 +23,7 @@ from convwright.tuning import listing
 ROOT = Path(convwright.backends.triton.__file__).parent
 PACKAGE = "convwright.backends.triton"
 H200 = profile("h200")
-FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise", "pool"]
+FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise", "pool", "resize"]
 LAYER = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
 
 
@@ -49,7 +49,7 @@ def append(file: Path, text: str) -> None:
         ("parts/kernel.py", {"weight_gradient", "staged_weight_gradient", "boxed_weight_gradient", "few_weights"}),
         ("elementwise/walk.py", {"elementwise"}),
         ("generated/functions.py", {"elementwise", "pool"}),
-        ("generated/plan.py", {"elementwise", "pool"}),
+        ("by_role/plan.py", {"elementwise", "pool", "resize"}),
         ("launching/launch.py", {*FOLDERS}),
         ("backend.py", set()),
     ],
@@ -119,7 +119,7 @@ def test_a_kernel_has_one_fingerprint_and_another_kernel_has_another() -> None:
     assert len(set.union(*prints.values())) == 3
 
 
-@pytest.mark.parametrize("kind", ["copy", "pointwise", "pool"])
+@pytest.mark.parametrize("kind", ["copy", "pointwise", "pool", "resize"])
 def test_generated_kernels_have_a_fingerprint_of_their_own(kind: str) -> None:
     member = backend("triton", kind)
     assert isinstance(member, FingerprintsCandidates)

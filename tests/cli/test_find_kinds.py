@@ -44,6 +44,18 @@ def test_pooling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert "triton/pool" in out
 
 
+def test_a_resize(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("resize linear mb2ic4ih8 oh13", "--device", "cpu", "--mode", "quick", "--layout", "channels-last")
+    code, out, err = run(capsys, monkeypatch, "find", *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("resize linear mb2ic4ih8iw8 oh13ow13 dt:fp32 tag:nhwc\n")
+    assert "torch/default" in out
+    assert "triton/resize: " in out
+    code, _, err = run(capsys, monkeypatch, "find", "resize cubic mb2ic4ih8 oh13")
+    assert code == 2
+    assert "a resize is written like resize nearest mb32ic64ih28 oh56" in err
+
+
 def test_an_explanation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "explain", TEXT, "--device", "cpu")
     assert code == 0

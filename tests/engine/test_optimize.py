@@ -134,6 +134,14 @@ def test_one_and_three_dimensions_and_transposed_convolutions() -> None:
         agree(engine(model, x)(x), model, x)
 
 
+def test_inference_mode_and_autocast_change_nothing() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
+    made = engine(model, IMAGE)
+    expected = made(IMAGE)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(made(IMAGE), expected)
+
+
 def test_half_precision() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval().bfloat16()
     x = IMAGE.bfloat16()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
 from convwright.graph.operations import Join
 from convwright.settings import Mode
+from convwright.tuning import session
 from engine.random_network import RandomNetwork
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
@@ -109,3 +112,54 @@ def test_the_same_bits_from_a_folder(tmp_path: Path) -> None:
     engine = optimize(model, x)
     engine.save(tmp_path)
     assert torch.equal(load(tmp_path, "cuda")(x), engine(x))
+
+
+def test_runs_take_no_memory_of_their_own() -> None:
+    model, x = Dense(2).cuda().eval(), torch.randn(4, 32, 32, 32, device="cuda")
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    engine(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    for _ in range(50):
+        engine(x)
+    torch.cuda.synchronize()
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
+
+
+def test_it_outlives_everything_around_it() -> None:
+    model, x = Dense(2).cuda().eval(), torch.randn(4, 32, 32, 32, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        engine, other = (optimize(model, x, mode=Mode.HEURISTIC) for _ in range(2))
+    wanted = engine(x)
+    for parameter in model.parameters():
+        parameter.data = torch.full_like(parameter, math.nan)
+    session.session().forget()
+    session._plan.cache_clear()
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    unrelated = [torch.full((size,), math.nan, device="cuda") for size in (100, 10_000, 1_000_000, 20_000_000)]
+    engine._program.arena.fill_(0xFF)
+    assert torch.equal(engine(x), wanted)
+    assert torch.equal(other(x + 1), engine(x + 1))
+    assert all(bool(tensor.isnan().all()) for tensor in unrelated)
+
+
+class Pixels(nn.Module):
+    """As of a ConvNeXt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv2d(32, 32, 7, padding=3, groups=32), nn.LayerNorm(32)
+        self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x).permute(0, 2, 3, 1))
+        return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_pixelwise_layers_are_convolutions(dtype: torch.dtype) -> None:
+    model, x = Pixels().cuda().to(dtype).eval(), torch.randn(8, 32, 28, 28, device="cuda", dtype=dtype)
+    check(optimize(model, x, mode=Mode.HEURISTIC), model, x)

@@ -1,4 +1,4 @@
-"""Expressions, copies, matrix products and pooling on a live GPU: right beside PyTorch, in a CUDA graph, and found."""
+"""Expressions, copies, products, pooling and resizes on a live GPU: right beside PyTorch, in a CUDA graph, found."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ LINEAR = [
     "linear mb64ic256oc256 dt:fp16 tag:x=col,w=row,y=row",
 ]
 
-
 POOLS = [
     "pool max mb8ic64ih112 kh3sh2ph1",
     "pool max mb8ic64ih112 kh3sh2ph1 dt:fp16 tag:nhwc",
@@ -84,6 +83,17 @@ POOLS = [
     "pool avg mb8ic512ih7 kh7 dt:fp16",
     "pool avg mb2ic16id8ih12 kd2 divisor:5 tag:x=nchw,y=nhwc",
 ]
+RESIZES = [
+    "resize nearest mb8ic64ih28 oh56",
+    "resize nearest mb8ic63ih27 oh45 scale:1.7 dt:fp16 tag:nhwc",
+    "resize nearest mb2ic16id9ih17 od5oh30 dt:bf16",
+    "resize linear mb8ic64ih28 oh56 dt:fp16 tag:nhwc",
+    "resize linear mb8ic21ih33iw65 oh129ow257 align:corners",
+    "resize linear mb8ic64ih28 oh45 scale:1.63 dt:bf16",
+    "resize linear mb2ic16id9ih17 od18oh11 tag:nhwc",
+    "resize linear mb8ic64iw1000 ow1999",
+    "resize linear mb8ic64ih28iw30 oh56ow30 tag:x=nchw,y=nhwc",
+]
 
 
 def candidates(problem: Problem, device: DeviceFacts) -> list[Candidate]:
@@ -93,7 +103,7 @@ def candidates(problem: Problem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in listing.candidates(offers) if listing.objection(each, policy) is None]
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *LINEAR, *POOLS])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *LINEAR, *POOLS, *RESIZES])
 def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> None:
     found = candidates(parse(text), live)
     assert {each.leaf.backend for each in found} >= {"torch", "triton"}
@@ -102,7 +112,7 @@ def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> Non
             check(candidate)
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *POOLS])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *POOLS, *RESIZES])
 def test_generated_kernels_err_no_more_than_pytorch(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     found = candidates(problem, live)
@@ -124,7 +134,7 @@ def test_every_operator_errs_no_more_than_pytorch(operator: str, dtype: str, liv
     check_beside(own, [each for each in found if each.backend == "triton"][:1])
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0], POOLS[1], POOLS[6]])
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0], POOLS[1], POOLS[6], *RESIZES[1:4:2]])
 def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     given = operands(problem, Kind.NORMAL, "cuda")
@@ -175,7 +185,7 @@ def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
     assert error.relative_l2 < 0.01
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1], POOLS[0]])
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1], POOLS[0], RESIZES[3]])
 def test_a_search_finds_and_remembers(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     with Store.open(None) as store:
@@ -186,3 +196,30 @@ def test_a_search_finds_and_remembers(text: str, live: DeviceFacts) -> None:
     assert again.choice is not None
     assert again.choice.remembered
     assert again.choice.candidate.id == found.choice.candidate.id
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize(
+    "sizes", [(30, 41, 1.37), (100, 33, None), (1023, 700, None), (333, 1000, None), (41, 16, 0.4)]
+)
+def test_the_nearest_pixels_are_pytorchs(sizes: tuple[int, int, float | None], tag: str, live: DeviceFacts) -> None:
+    """Rounding decides which they are."""
+    size, out, scale = sizes
+    problem = parse(f"resize nearest ic4ih{size}iw3 oh{out}ow3 tag:{tag}" + f" scale:h={scale}" * (scale is not None))
+    given = operands(problem, Kind.NORMAL, "cuda")
+    own = torch.nn.functional.interpolate(given["x"], size=(out, 3))
+    if scale is not None:
+        own = torch.nn.functional.interpolate(given["x"], scale_factor=(scale, 1.0))
+    for candidate in candidates(problem, live):
+        assert torch.equal(bind(listing.build(candidate, live), given)(), own), candidate.id
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_infinities_between_pixels_are_pytorchs(tag: str, live: DeviceFacts) -> None:
+    for text in ("resize linear mb1ic4ih5 oh9", "resize linear mb1ic4ih9 oh17 align:corners"):
+        problem = parse(f"{text} tag:{tag}")
+        for kind in (Kind.INFINITY, Kind.NAN):
+            given = operands(problem, kind, "cuda")
+            found = whole_reference(problem, given)
+            for candidate in candidates(problem, live):
+                assert errors_of(bind(listing.build(candidate, live), given)(), found)[1] < 2, candidate.id

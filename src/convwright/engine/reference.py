@@ -13,6 +13,7 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.pool import PoolProblem
+from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.engine.export.foreign import compute
 from convwright.engine.network import Network
@@ -20,6 +21,7 @@ from convwright.errors import Refused
 from convwright.graph.graph import Node
 from convwright.graph.operations import Foreign, Join, Operation, View
 from convwright.measuring.checking.reference import whole_convolution
+from convwright.measuring.checking.resizing import resized
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
 from convwright.torch_pooling import pooled
@@ -64,6 +66,8 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
         return (F.pad(operands["x"], sides),)
     if isinstance(operation, PoolProblem):
         return (pooled(operation, operands["x"]),)
+    if isinstance(operation, ResizeProblem):
+        return (resized(operation, operands["x"]),)
     if isinstance(operation, LinearProblem):
         sums = operands["x"] @ operands["w"].T
         added = sum((operands[role] for role in ("residual", "bias") if role in operands), start=sums)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.pool import PoolProblem
+from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.graph.operations import Foreign, Operation
@@ -41,7 +42,7 @@ def laid(operation: Operation, specs: Specs) -> Operation:
     if isinstance(operation, PointwiseProblem):
         inputs = tuple((name, specs[name]) for name, _ in operation.inputs)
         return replace(operation, inputs=inputs, y=specs["y"])
-    if isinstance(operation, CopyProblem | PoolProblem):
+    if isinstance(operation, CopyProblem | PoolProblem | ResizeProblem):
         return replace(operation, x=specs["x"], y=specs["y"])
     if isinstance(operation, Foreign):
         inputs_, results = (

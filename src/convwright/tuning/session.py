@@ -29,6 +29,7 @@ from convwright.core.policy import Policy
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
 from convwright.forking import in_child
+from convwright.measuring.ranges import Ranged
 from convwright.settings import Mode, Trust, settings, store_place
 from convwright.store.store import Store
 from convwright.tuning import listing
@@ -37,7 +38,6 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
-from convwright.tuning.ranges import Ranged
 from convwright.tuning.remembered import known
 from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.stored_plan import stored_plan

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from convwright.backends.torch_native import pointwise_into
+from convwright.backends.torch_native.row_functions import function_of
 from convwright.backends.torch_native.whole import torch_version, why_not_asked
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
@@ -20,8 +21,9 @@ from convwright.torch_operators import compiled
 
 
 class TorchPointwise:
-    """``torch/default``: each operator of an expression is a call, and rounds to the dtype that PyTorch promotes to.
-    ``torch/into`` calls the same functions, and tells each of them where to write."""
+    """``torch/default``: the function of PyTorch's that computes all of an expression, or each operator of it as a
+    call, which rounds to the dtype that PyTorch promotes to. ``torch/into`` calls operators, and tells each of them
+    where to write."""
 
     name = "torch"
 
@@ -57,7 +59,8 @@ class TorchPointwisePlan(RolePlan):
         problem: PointwiseProblem = candidate.problem
         self.candidate = candidate
         inside = torch.float64 if problem.dtype is DType.FP64 else torch.float32
-        self._compute, self._y = compiled(problem.expression, inside, problem.row), problem.y
+        self._compute = function_of(problem) or compiled(problem.expression, inside, problem.row)
+        self._y = problem.y
         self._dtype = torch_dtype(problem.y.dtype)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:

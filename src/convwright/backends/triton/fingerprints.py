@@ -41,12 +41,12 @@ def whole_hash(root: Path = _ROOT) -> str:
 
 
 def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
-    """The files of what a kernel serves and of its plan, and of all modules that these import. Generated kernels have
-    one kind of plan."""
+    """The files of what a kernel serves and of its plan, and of all modules that these import. What has no
+    plan of its own has that of kernels by role."""
     plan = root / kernel / "plan.py"
     found, open_ = (
         set[Path](),
-        {root / kernel / "offers.py", plan if plan.is_file() else root / "generated" / "plan.py"},
+        {root / kernel / "offers.py", plan if plan.is_file() else root / "by_role" / "plan.py"},
     )
     while open_:
         path = open_.pop()

@@ -9,6 +9,7 @@ from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.problem import Problem
+from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
@@ -18,6 +19,7 @@ _PARSERS: Mapping[str, Callable[[str], Problem]] = {
     "pointwise": PointwiseProblem.parse,
     "copy": CopyProblem.parse,
     "pool": PoolProblem.parse,
+    "resize": ResizeProblem.parse,
 }
 KINDS = ("conv", *_PARSERS)
 

@@ -14,9 +14,9 @@ from convwright.core.direction import Direction
 from convwright.core.plan import Plan
 from convwright.eager.running.packed_once import Pack, PackedOnce
 from convwright.eager.running.workspace import workspace
+from convwright.measuring.ranges import without_range
 from convwright.shortage import SHORTAGES
 from convwright.tensors import empty, spec_of
-from convwright.tuning.ranges import without_range
 
 Runner = Callable[..., Tensor]
 Made = TypeVar("Made")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from convwright.core.dtype import DType
+from convwright.core.kinds.expression import Expression
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.export.foreign import permutation
+from convwright.engine.export.order import Order, in_order, taken
 from convwright.engine.network import Network
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph, Node
+from convwright.graph.layouts import dense
 from convwright.graph.operations import Operation, View
 from convwright.tensors import core_dtype
 
@@ -29,11 +34,13 @@ class Builder:
     def __init__(self) -> None:
         self.values: dict[str, TensorSpec] = {}
         self.held: dict[str, Tensor] = {}
-        self._nodes: list[Node] = []
+        self._nodes: dict[Node, None] = {}  # in their order
         self._inputs: list[str] = []
         self._outputs: tuple[str, ...] = ()
         self._names: dict[Any, str] = {}
-        self._parts: dict[Any, tuple[str, ...]] = {}
+        self._permuted: dict[Any, tuple[str, Order]] = {}
+        self._derived: set[str] = set()
+        self._parts: dict[Any, list[tuple[str, Order]]] = {}
         self._called: dict[Any, str] = {}
         self._taken: dict[str, int] = {}
 
@@ -57,6 +64,10 @@ class Builder:
         except BadInput:
             return
 
+    def tensor(self, node: Any) -> Tensor | None:
+        """The tensor of a node that stands for a constant."""
+        return self.held.get(self._names.get(node, ""))
+
     def input(self, node: Any, spec: TensorSpec) -> None:
         self.values[node.name], self._names[node] = spec, node.name
         self._inputs.append(node.name)
@@ -68,11 +79,33 @@ class Builder:
         self.values |= {name: spec for name, spec in zip(self._outputs, specs, strict=True) if name not in fixed}
 
     def value(self, node: Any) -> str:
-        """The value of a node; what has a dtype that no problem has is refused."""
+        """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
+        order is copied."""
+        if node not in self._names and node in self._permuted:
+            self._names[node] = self.in_order(*self._permuted[node])
         name = self._names.get(node)
         if name is None or name not in self.values:
             raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
         return name
+
+    def in_order(self, value: str, order: Order) -> str:
+        """The value with its dimensions in another order: a copy, unless nothing moves in memory."""
+        spec, name = self.spec(value), f"{value} permuted {','.join(map(str, order))}"
+        moving = [dim for dim in order if spec.shape[dim] > 1]
+        if moving == sorted(moving):
+            return self.view(name, value, taken(spec.shape, order))
+        return self.compute(name, permutation(spec, order), {"x0": value})
+
+    def permuted(self, node: Any) -> tuple[str, Order]:
+        """A value, and in which order a node has its dimensions: nothing is copied yet."""
+        if node in self._permuted:
+            return self._permuted[node]
+        value = self.value(node)
+        return value, in_order(len(self.spec(value).shape))
+
+    def is_constant(self, value: str) -> bool:
+        """Whether a value depends on the model's weights alone."""
+        return value in self.held or value in self._derived
 
     def spec(self, value: str) -> TensorSpec:
         return self.values[value]
@@ -92,55 +125,77 @@ class Builder:
             raise Unknown(f"it gives {made}, which is no tensor of {', '.join(DType)}") from None
 
     def compute(self, name: str, operation: Operation, reads: Mapping[str, str]) -> str:
-        """A node with one output, which is called as the node is."""
+        """A node with one output, which is called as the node is; one that is there already is not made again."""
+        node = Node(name, operation, tuple(reads.items()), (name,))
+        if node in self._nodes:
+            return name
         self.values[name] = next(
             spec for role, spec in operation.operands.items() if str(role) == str(operation.outputs[-1])
         )
-        self._nodes.append(Node(name, operation, tuple(reads.items()), (name,)))
+        self._add(node)
         return name
 
     def compute_all(self, node: Any, operation: Operation, reads: Mapping[str, str], names: tuple[str, ...]) -> None:
         """A node with several outputs, which PyTorch's nodes take apart."""
         specs = [operation.operands[role] for role in operation.outputs]
         self.values |= dict(zip(names, specs, strict=True))
-        self._nodes.append(Node(self.name(node), operation, tuple(reads.items()), names))
-        self.has_parts(node, names)
+        self._add(Node(self.name(node), operation, tuple(reads.items()), names))
+        self.has_parts(node, [(name, in_order(len(self.spec(name).shape))) for name in names])
+
+    def _add(self, node: Node) -> None:
+        self._nodes[node] = None
+        if node.reads and all(map(self.is_constant, node.sources)):
+            self._derived.update(node.writes)
+
+    def compute_expression(
+        self, name: str, tree: Expression, operands: Mapping[str, str], y: TensorSpec, row: tuple[int, ...] = ()
+    ) -> str:
+        """An expression over values, which are given as many dimensions as the output has."""
+        rank, reads = len(y.shape), dict[str, str]()
+        for operand, value in operands.items():
+            shape = self.spec(value).shape
+            reads[operand] = self.view(f"{name}_{operand}", value, (*(1,) * (rank - len(shape)), *shape))
+        inputs = tuple((operand, dense(self.spec(value))) for operand, value in reads.items())
+        problem = PointwiseProblem(tree, inputs, TensorSpec(y.shape, y.dtype), row)
+        return self.compute(name, problem, {operand: reads[operand] for operand, _ in problem.inputs})
 
     def is_(self, node: Any, value: str) -> bool:
         """Let a node of PyTorch's stand for a value; True, as a translation that succeeded."""
         self._names[node] = value
         return True
 
-    def has_parts(self, node: Any, values: tuple[str, ...]) -> None:
-        """Let a node of PyTorch's that gives several tensors stand for values."""
-        self._parts[node] = values
+    def is_permuted(self, node: Any, value: str, order: Order) -> bool:
+        """Let a node stand for a value with its dimensions in another order."""
+        if order == in_order(len(order)):
+            return self.is_(node, value)
+        self._permuted[node] = value, order
+        return True
+
+    def has_parts(self, node: Any, parts: Iterable[tuple[str, Order]]) -> bool:
+        """Let a node of PyTorch's that gives several tensors stand for values, with their dimensions in an order."""
+        self._parts[node] = list(parts)
+        return True
 
     def part(self, node: Any, whole: Any, place: int) -> bool:
         """Let a node stand for one output of another."""
-        return place < len(self._parts.get(whole, ())) and self.is_(node, self._parts[whole][place])
+        return place < len(self._parts.get(whole, ())) and self.is_permuted(node, *self._parts[whole][place])
 
     def view(self, name: str, value: str, shape: tuple[int, ...]) -> str:
         """The value with other sizes."""
         spec = self.values[value]
         if spec.shape == shape:
             return value
-        held = self.held.get(value)
-        if held is None:
-            return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
-        viewed = f"{value}[{'x'.join(map(str, shape))}]"
-        self.held[viewed], self.values[viewed] = held.reshape(shape), TensorSpec(shape, spec.dtype)
-        return viewed
-
-    def made(self, name: str, tensor: Tensor) -> str:
-        """A new constant."""
-        self.held[name] = tensor
-        self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
-        return name
+        return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
 
     def network(self) -> Network:
         constants = tuple(name for name in self.held if name in self.values)
         graph = Graph(self.values, tuple(self._nodes), tuple(self._inputs), self._outputs, constants).needed()
         return Network(graph, {name: self.held[name] for name in graph.constants})
+
+
+def per_channel(spec: TensorSpec) -> tuple[int, ...]:
+    """The sizes of what is one number for each channel."""
+    return (1, spec.shape[1], *(1 for _ in spec.shape[2:]))
 
 
 def _layer(node: Any) -> tuple[str, bool]:
@@ -153,3 +208,7 @@ def _layer(node: Any) -> tuple[str, bool]:
     kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
     is_leaf = kind.startswith("torch.nn.modules.") and not kind.startswith("torch.nn.modules.container.")
     return path.removeprefix("L['self']").removeprefix("."), is_leaf
+
+
+# From a node of PyTorch's to nodes of the graph; False where it is one that only PyTorch's operator computes.
+Translation = Callable[[Builder, Any], bool]

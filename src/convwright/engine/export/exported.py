@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.builder import Builder, Unknown
-from convwright.engine.export.operators import TRANSLATIONS, foreign
+from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign
 from convwright.engine.network import Network
 from convwright.engine.structure import Structure, structure_of
 from convwright.errors import Refused, first_line
@@ -59,7 +59,7 @@ def _network(program: Any, example: Sequence[Tensor]) -> Network:
             builder.constant(node, named[node.name], held[named[node.name]].detach())
         elif node.op == "placeholder":
             builder.input(node, _spec(next(given)))
-        elif node.op == "call_function":
+        elif node.op == "call_function" and node.users:  # others check what the exporter knows already
             _translate(builder, node)
         elif node.op == "output":
             builder.outputs(node.args[0], [_spec_of_fake(each) for each in node.args[0]])
@@ -67,14 +67,27 @@ def _network(program: Any, example: Sequence[Tensor]) -> Network:
 
 
 def _translate(builder: Builder, node: Any) -> None:
-    translation = TRANSLATIONS.get(str(node.target))
     try:
-        if translation is None or not translation(builder, node):
-            foreign(builder, node)
+        if node.all_input_nodes:
+            _translate_or_compute(builder, node)
+        else:
+            computed_now(builder, node)
     except Unknown as unknown:
         where = node.meta.get("stack_trace", "").strip().splitlines()
         line = f", at {' '.join(each.strip() for each in where[-2:])}" if where else ""
         raise Refused(f"{node.target} cannot be planned: {unknown}{line}") from None
+
+
+def _translate_or_compute(builder: Builder, node: Any) -> None:
+    """What no graph can hold, such as a mask, is computed now where it depends on nothing but weights."""
+    translation = TRANSLATIONS.get(str(node.target))
+    try:
+        if translation is None or not translation(builder, node):
+            foreign(builder, node)
+    except Unknown:
+        if any(builder.tensor(each) is None for each in node.all_input_nodes):
+            raise
+        computed_now(builder, node)
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

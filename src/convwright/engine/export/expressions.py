@@ -63,12 +63,18 @@ def _reversed_sub(a: Any, b: Any, alpha: float = 1) -> Expression | None:
     return _both("sub")(b, a) if alpha == 1 else None
 
 
+def _added_product(a: Expression, b: Expression, c: Expression, *, value: float = 1) -> Expression:
+    product = Apply("mul", (b, c))
+    return Apply("add", (a, product if value == 1 else Apply("mul", (product, Constant(value)))))
+
+
 BUILDERS: Mapping[str, Builder] = {
     "aten.add.Tensor": _both("add"), "aten.add.Scalar": _both("add"),
     "aten.sub.Tensor": _both("sub"), "aten.sub.Scalar": _both("sub"), "aten.rsub.Scalar": _reversed_sub,
     "aten.mul.Tensor": _both("mul"), "aten.mul.Scalar": _both("mul"),
     "aten.div.Tensor": _both("div"), "aten.div.Scalar": _both("div"),
     "aten.maximum.default": _both("maximum"), "aten.minimum.default": _both("minimum"),
+    "aten.addcmul.default": _added_product,
     "aten.neg.default": _one("neg"), "aten.abs.default": _one("abs"), "aten.sqrt.default": _one("sqrt"),
     "aten.rsqrt.default": _one("rsqrt"), "aten.exp.default": _one("exp"), "aten.erf.default": _one("erf"),
     "aten.tanh.default": _one("tanh"), "aten.sigmoid.default": _one("sigmoid"), "aten.relu.default": _one("relu"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from convwright import strict_json, torch_api
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput, Refused
+from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign
 
 # Arguments that JSON does not have are written as a dict with one of these keys.
@@ -45,6 +46,13 @@ def concatenation(inputs: Sequence[TensorSpec], result: TensorSpec, dim: int) ->
     """PyTorch's own ``cat``."""
     listed = [{_TENSOR: place} for place in range(len(inputs))]
     return Foreign("aten.cat.default", strict_json.dumps([[listed, dim], {}], compact=True), tuple(inputs), (result,))
+
+
+def permutation(x: TensorSpec, order: tuple[int, ...]) -> Foreign:
+    """PyTorch's own ``permute``, copied."""
+    result = TensorSpec(tuple(x.shape[dim] for dim in order), x.dtype)
+    arguments = [[{_TENSOR: 0}, list(order)], {}]
+    return Foreign("aten.permute.default", strict_json.dumps(arguments, compact=True), (dense(x),), (result,))
 
 
 def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:

@@ -14,7 +14,7 @@ from convwright.core.dtype import DType
 from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.measuring.checking import drawing, linear
+from convwright.measuring.checking import drawing, linear, resizing
 from convwright.measuring.checking.kind import CHANNEL_DECADES, LARGE_EXPONENT
 from convwright.measuring.checking.kind import ERROR_KINDS as ERROR_KINDS
 from convwright.measuring.checking.kind import FINITE_KINDS as FINITE_KINDS
@@ -83,6 +83,7 @@ _VALUES: Mapping[str, Callable[..., Tensor]] = {
     "copy": plain_values,
     "pointwise": plain_values,
     "pool": plain_values,
+    "resize": resizing.values,
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright.core.kinds.problem import Problem
-from convwright.measuring.checking import copying, elements, linear, pointwise, pooling, reference
+from convwright.measuring.checking import copying, elements, linear, pointwise, pooling, reference, resizing
 from convwright.measuring.checking.reference import Reference
 
 
@@ -30,6 +30,7 @@ _OF_KIND: Mapping[str, Checks] = {
     "copy": Checks(copying.whole, copying.sampled, copying.whole_us),
     "pointwise": Checks(pointwise.whole, pointwise.sampled, pointwise.whole_us),
     "pool": Checks(pooling.whole, pooling.sampled, pooling.whole_us),
+    "resize": Checks(resizing.whole, resizing.sampled, resizing.whole_us),
 }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from convwright.backends.triton.by_role.backend import RoleKernels
 from convwright.backends.triton.elementwise.offers import ALGORITHM, kernel_call, offers
-from convwright.backends.triton.generated.backend import GeneratedKernels
 
 
-class TritonElementwise(GeneratedKernels):
+class TritonElementwise(RoleKernels):
     """One kernel for each expression, or copy, whose source is generated."""
 
     algorithm = ALGORITHM

@@ -1,5 +1,4 @@
-"""What kernels share whose source is generated for each problem.
+"""What kernels share whose source is made for each problem: ``elementwise`` and ``pool``.
 
-Input: a problem of another kind than convolutions. Output: candidates, kernels, plans. Read ``backend`` (a family of
-such kernels, as ``elementwise`` and ``pool`` are), ``kernel`` (a text → a kernel) and ``plan`` first.
+Input: a text. Output: a kernel. Read ``kernel`` (text → kernel) and ``functions``, which such texts call, first.
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.generated.backend import GeneratedKernels
+from convwright.backends.triton.by_role.backend import RoleKernels
 from convwright.backends.triton.pool.offers import ALGORITHM, kernel_call, offers
 
 
-class TritonPool(GeneratedKernels):
+class TritonPool(RoleKernels):
     """One kernel for each pooling problem, whose source is generated."""
 
     algorithm = ALGORITHM

@@ -1,4 +1,4 @@
-"""A family of generated kernels as a backend."""
+"""Kernels of one algorithm as a backend."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from convwright.core.policy import Policy
 from convwright.errors import BackendError
 
 
-class GeneratedKernels(TritonKernels):
-    """Kernels of one algorithm, which is called as the folder that it is in. A call launches one of them."""
+class RoleKernels(TritonKernels):
+    """Kernels of an algorithm that is called as the folder that it is in. A call launches one of them."""
 
     algorithm: ClassVar[str]
 
@@ -51,22 +51,22 @@ class GeneratedKernels(TritonKernels):
         return self.candidates(problem, device, policy)
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
-        from convwright.backends.triton.generated.plan import GeneratedPlan
+        from convwright.backends.triton.by_role.plan import RoleKernelPlan
 
         reason = device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
-        return GeneratedPlan.built(candidate, device, (self.kernel_call(candidate),))
+        return RoleKernelPlan.built(candidate, device, (self.kernel_call(candidate),))
 
     def written(self, plan: Plan) -> str | None:
-        from convwright.backends.triton.generated.plan import GeneratedPlan
+        from convwright.backends.triton.by_role.plan import RoleKernelPlan
 
-        return plan.text if isinstance(plan, GeneratedPlan) else None
+        return plan.text if isinstance(plan, RoleKernelPlan) else None
 
     def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
-        from convwright.backends.triton.generated.plan import GeneratedPlan
+        from convwright.backends.triton.by_role.plan import RoleKernelPlan
 
-        return GeneratedPlan.read(candidate, device, text)
+        return RoleKernelPlan.read(candidate, device, text)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it. Neither plans nor PyTorch are loaded."""

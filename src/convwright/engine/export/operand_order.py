@@ -1,0 +1,34 @@
+"""In which order an operation computes its dimensions: in that of the value it reads, wherever that goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from convwright.engine.export.builder import Builder
+from convwright.engine.export.order import Order, in_order, inverse
+
+
+def shared_order(builder: Builder, nodes: Sequence[Any], rank: int) -> Order:
+    """The order of all that has ``rank`` dimensions and is computed from the network's inputs, where it is one."""
+    orders = dict[Order, None]()
+    for node in nodes:
+        value, order = builder.permuted(node)
+        if len(order) == rank and not builder.is_constant(value):
+            orders[order] = None
+        elif not builder.is_constant(value):
+            return in_order(rank)
+    return next(iter(orders)) if len(orders) == 1 else in_order(rank)
+
+
+def in_order_of(builder: Builder, node: Any, order: Order) -> str:
+    """The value of a node as an operation reads it whose dimensions are in ``order``."""
+    value, own = builder.permuted(node)
+    if own == order:
+        return value
+    value, rank = builder.value(node), len(order)
+    shape = builder.spec(value).shape
+    if order == in_order(rank):
+        return value
+    whole = builder.view(f"{value}_whole", value, (*(1,) * (rank - len(shape)), *shape))
+    return builder.in_order(whole, inverse(order))

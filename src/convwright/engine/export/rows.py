@@ -1,0 +1,116 @@
+"""Reductions, softmax and norms: expressions over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from convwright.core.kinds.expression import Apply, Expression, Operand
+from convwright.core.kinds.row_expressions import Norm, softmax
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.export.arguments import arguments
+from convwright.engine.export.builder import Builder, Translation, per_channel
+from convwright.engine.export.order import inverse, original_dims
+
+_A = Operand("a")
+
+
+def _reduction(operator: str) -> Translation:
+    def reduce(builder: Builder, node: Any) -> bool:
+        given = arguments(node)
+        if not given["dim"] or given.get("dtype") is not None:
+            return False
+        return _reduced(builder, node, Apply(operator, (_A,)), given["self"], given["dim"])
+
+    return reduce
+
+
+def vector_norm(builder: Builder, node: Any) -> bool:
+    """The root of the sum of squares."""
+    given = arguments(node)
+    reduces = builder.result(node).numel < builder.spec(builder.permuted(given["self"])[0]).numel
+    if given["ord"] != 2 or not given["dim"] or given["dtype"] is not None or not reduces:
+        return False
+    squares = Apply("sum", (Apply("mul", (_A, _A)),))
+    return _reduced(builder, node, Apply("sqrt", (squares,)), given["self"], given["dim"])
+
+
+def global_average(builder: Builder, node: Any) -> bool:
+    """Adaptive average pooling to one element."""
+    given = arguments(node)
+    sizes = given["output_size"]
+    if any(size != 1 for size in sizes):
+        return False
+    return _reduced(builder, node, Apply("mean", (_A,)), given["self"], range(-len(sizes), 0))
+
+
+def _reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Sequence[int]) -> bool:
+    """``tree`` reduces its operand to one element of each row; of rows with one element it is left out."""
+    (x, order), result = builder.permuted(given), builder.result(node)
+    row, shape = original_dims((dim % len(order) for dim in dims), order), builder.spec(x).shape
+    kept = tuple(1 if dim in row else size for dim, size in enumerate(shape))
+    left = [dim for dim in order if dim not in row]
+    made, squeezes = x, len(result.shape) < len(order)
+    if prod(shape[dim] for dim in row) > 1:
+        name = f"{builder.name(node)}{'_kept' * squeezes}"
+        made = builder.compute_expression(name, tree, {"a": x}, TensorSpec(kept, result.dtype), row)
+    if not squeezes:
+        return builder.is_permuted(node, made, order)
+    squeezed = builder.view(builder.name(node), made, tuple(shape[dim] for dim in sorted(left)))
+    return builder.is_permuted(node, squeezed, tuple(map(sorted(left).index, left)))
+
+
+def row_softmax(builder: Builder, node: Any) -> bool:
+    given = arguments(node)
+    x, order = builder.permuted(given["self"])
+    spec, row = builder.spec(x), original_dims((given["dim"] % len(order),), order)
+    if builder.result(node).dtype != spec.dtype or spec.shape[row[0]] < 2:
+        return False
+    made = builder.compute_expression(builder.name(node), softmax(_A), {"a": x}, spec, row)
+    return builder.is_permuted(node, made, order)
+
+
+def layer_norm(builder: Builder, node: Any) -> bool:
+    given, shape = arguments(node), builder.result(node).shape
+    first = len(shape) - len(given["normalized_shape"])
+    return _normalized(builder, node, first, (*(1,) * first, *shape[first:]))
+
+
+def instance_norm(builder: Builder, node: Any) -> bool:
+    """By the image's own statistics: each channel is a row."""
+    return arguments(node)["use_input_stats"] and _normalized(builder, node, 2, per_channel(builder.result(node)))
+
+
+def group_norm(builder: Builder, node: Any) -> bool:
+    """With one group, which is an image, or a group for each channel."""
+    channels = builder.result(node).shape[1]
+    first = {1: 1, channels: 2}.get(arguments(node)["num_groups"])
+    return first is not None and _normalized(builder, node, first, per_channel(builder.result(node)))
+
+
+def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...]) -> bool:
+    """A row is all dimensions from ``first`` on. Scale and shift have the sizes ``weights``."""
+    given = arguments(node)
+    x, order = builder.permuted(given["input"])
+    row, operands = original_dims(range(first, len(order)), order), {"a": x}
+    for operand, name in (("b", "weight"), ("c", "bias")):
+        if given[name] is not None:
+            value = builder.view(f"{builder.name(node)}_{name}", builder.value(given[name]), weights)
+            operands[operand] = builder.in_order(value, inverse(order))
+    spec = builder.spec(x)
+    if prod(spec.shape[dim] for dim in row) < 2:
+        return False
+    norm = Norm("a", given["eps"], *(operand if operand in operands else None for operand in ("b", "c")))
+    made = builder.compute_expression(builder.name(node), norm.expression, operands, spec, row)
+    return builder.is_permuted(node, made, order)
+
+
+TRANSLATIONS: Mapping[str, Translation] = {
+    "aten.mean.dim": _reduction("mean"), "aten.sum.dim_IntList": _reduction("sum"),
+    "aten.amax.default": _reduction("max"), "aten.linalg_vector_norm.default": vector_norm,
+    **dict.fromkeys((f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)), global_average),
+    "aten.softmax.int": row_softmax, "aten._softmax.default": row_softmax,
+    "aten.layer_norm.default": layer_norm, "aten.instance_norm.default": instance_norm,
+    "aten.group_norm.default": group_norm,
+}  # fmt: skip
