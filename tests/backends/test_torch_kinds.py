@@ -63,7 +63,7 @@ def test_pools(problem: PoolProblem) -> None:
     [
         "pool max mb2ic5ih8 kh3sh2ph1",
         "pool max mb2ic5ih8 kh3sh2ph1 tag:nhwc dt:bf16",
-        "pool avg mb2ic5ih7 kh3sh2ph1 ceil:1 include_pad:0 tag:nhwc",
+        "pool avg mb2ic5ih8 kh3sh2ph1 ceil:1 include_pad:0 tag:nhwc",
         "pool avg mb2ic5iw9 kw4pw2 divisor:3 dt:fp16",
         "pool max mb2ic5iw9 kw3dw1",
         "pool max ic2id4ih5iw6 kd4kh5kw6",

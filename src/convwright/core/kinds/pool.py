@@ -76,8 +76,9 @@ class PoolProblem(WrittenProblem):
             given = getattr(self, name)
             if len(given) != rank:
                 raise BadInput(f"`{name}` of a pool has {rank} entries, as many as the image has sizes, got {given}")
-            if any(each < (name != "padding") for each in given):
-                raise BadInput(f"`{name}` of a pool must be at least {int(name != 'padding')}, got {given}")
+            least = 0 if name == "padding" else 1
+            if min(given) < least:
+                raise BadInput(f"`{name}` of a pool must be at least {least}, got {given}")
         for pad, window in zip(self.padding, self.taps, strict=True):
             if pad > window // 2:
                 raise BadInput(f"padding of a pool must be at most half of the window, got {pad} for {window} elements")

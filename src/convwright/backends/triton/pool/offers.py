@@ -21,7 +21,7 @@ NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP32, DType.FP16, DType.BF16)
 _MOST_BYTES = 2**40
 _MOST_PROGRAMS = 2**31 - 1
-# As the times that kernels took, more than what moving their operands takes, on no GPU yet: for an order among tiles.
+# Not measured on any GPU yet: for an order beside other candidates.
 _LEAST_US, _TIMES = 2.0, 1.5
 
 
