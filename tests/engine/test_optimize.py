@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -310,3 +311,48 @@ def test_a_foreign_folder_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(ConvwrightError):
         load(tmp_path, "cpu")
+
+
+def test_new_weights_are_taken_without_a_search() -> None:
+    model, other = RandomNetwork(3), RandomNetwork(3)
+    for parameter in other.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    before, steps = flat(made(x)), made.assignment.steps
+    for parameter in model.parameters():
+        parameter.data.fill_(float("nan"))
+    assert all(map(torch.equal, flat(made(x)), before))  # the engine has weights of its own
+    made.update(other)
+    agree(made(x), other, x)
+    assert made.assignment.steps == steps
+
+
+def test_only_weights_that_fit_are_taken(tmp_path: Path) -> None:
+    made = engine(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), IMAGE)
+    for other, said in (
+        (nn.Sequential(nn.Conv2d(4, 6, 3)), r"`0.weight` of fp32 .8, 4, 3, 3., and it has torch.float32 .6, 4"),
+        (nn.Sequential(nn.ReLU(), nn.Conv2d(4, 8, 3)), "`0.weight` of fp32 .*, and it has none"),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=said):
+            made.update(other)
+    made.save(tmp_path)
+    with pytest.raises(BadInput, match="an engine from a folder"):
+        load(tmp_path, "cpu").update(nn.Sequential(nn.Conv2d(4, 8, 3)))
+
+
+def test_a_clone_has_memory_of_its_own_and_the_same_weights() -> None:
+    model, x = RandomNetwork(5), torch.randn(2, 4, 8, 8)
+    made = engine(model, x)
+    other = made.clone()
+    assert other._weights is made._weights
+    assert other._program.arena.data_ptr() != made._program.arena.data_ptr() or not made.arena_bytes
+    inputs = [torch.randn(2, 4, 8, 8) for _ in range(8)]
+    expected = [flat(made(each)) for each in inputs]
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(lambda each=each: [flat(each(x)) for _ in range(5) for x in inputs]) for each in (made, other)
+        ]
+        for run in runs:
+            for got, right in zip(run.result(), expected * 5, strict=True):
+                assert all(map(torch.equal, got, right))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given, settings
 
 from backends.bound_right import objection_to
 from convwright.backends.registry import backend, backends
+from convwright.core.binding import bind
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
 from convwright.core.kinds.linear import LinearProblem
@@ -61,9 +63,12 @@ def test_a_weight_is_packed_by_the_inner_plan() -> None:
     (candidate,) = wrapped(problem, {"torch/onednn"})
     plan = listing.build(candidate, CPU)
     assert candidate.id == "as-conv(torch/onednn)"
-    import torch
-
-    assert plan.prepare(torch.ones(8, 16)).is_mkldnn
+    weight = torch.ones(8, 16)
+    packed = plan.prepare(weight)
+    assert packed.is_mkldnn
+    x = torch.ones(4, 16)
+    for y in (plan.compute({"x": x, "w": packed}), plan(x, weight), bind(plan, {"x": x, "w": weight})()):
+        assert y.tolist() == [[16.0] * 8] * 4
 
 
 def test_it_is_for_matrix_products_alone() -> None:

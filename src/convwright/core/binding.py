@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from convwright.core.candidate import Candidate
-from convwright.core.direction import Direction, Role
+from convwright.core.direction import Role
 from convwright.core.fusing import rare_operands
 from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Plan
@@ -23,7 +23,8 @@ Bound = Callable[[], "Tensor"]
 
 @runtime_checkable
 class Binds(Protocol):
-    """A plan that knows by itself how to become a call without arguments."""
+    """A plan that knows by itself how to become a call without arguments, from operands of which a weight was
+    prepared."""
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound: ...
 
@@ -35,14 +36,25 @@ def bind(plan: Plan, operands: Mapping[str, Tensor], workspace: Tensor | None = 
     each call makes its own. A weight is packed here, once: bind again when it changes. A problem that accumulates adds
     to its output, which must be given.
     """
+    check_operands(plan.candidate.problem, operands)
+    return bind_prepared(plan, prepared(plan, operands), workspace)
+
+
+def prepared(plan: Plan, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The operands with the weight packed, where one is read."""
     problem: Problem = plan.candidate.problem
-    check_operands(problem, operands)
+    if Role.W not in operands or Role.W in problem.outputs:
+        return operands
+    return {**operands, Role.W: plan.prepare(operands[Role.W])}
+
+
+def bind_prepared(plan: Plan, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
+    """The same for operands that are complete, and of which a weight was prepared."""
     if isinstance(plan, Binds):
         return plan.bind(operands, workspace)
+    problem: Problem = plan.candidate.problem
     assert isinstance(problem, ConvProblem), "plans of other kinds bind by themselves"
     first, second = (operands[role] for role in problem.direction.operands)
-    if problem.direction is not Direction.BACKWARD_WEIGHT:
-        second = plan.prepare(second)
     rare = {role.value: operands[role] for role in rare_operands(problem)}
     out = operands.get(problem.outputs[-1])
     return partial(plan, first, second, operands.get(Role.BIAS), operands.get(Role.RESIDUAL), out, workspace, **rare)
@@ -69,7 +81,7 @@ class RolePlan(ABC):
 
     @abstractmethod
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        """A call on these operands, which are complete."""
+        """A call on these operands, which are complete, and of which a weight was prepared."""
 
     def prepare(self, weight: Tensor) -> Tensor:
         """The weight, which is not packed."""
@@ -88,4 +100,4 @@ class RolePlan(ABC):
         if len(operands) > len(roles):
             raise BadInput(f"{problem.key} takes {', '.join(roles)}, got {len(operands)} operands")
         check_operands(problem, there)
-        return self.bind(there, workspace)()
+        return self.bind(prepared(self, there), workspace)()

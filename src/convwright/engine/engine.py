@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.explained import explained
+from convwright.engine.origin import Origin
 from convwright.engine.program import Program, Values
 from convwright.engine.saved import save
 from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
+from convwright.engine.weights import Weights
 from convwright.errors import BadInput
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
+from convwright.tuning.listing import build
 
 
 class Engine:
@@ -31,14 +35,28 @@ class Engine:
     """
 
     def __init__(
-        self, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts, structure: Structure
+        self,
+        assignment: Assignment,
+        constants: Mapping[str, Tensor],
+        device: DeviceFacts,
+        structure: Structure,
+        origin: Origin | None = None,
     ) -> None:
-        self.assignment, self.constants, self.structure = assignment, constants, structure
-        self.facts, self.device = device, torch.device(str(device.torch_name))
+        self.assignment, self.constants, self.structure, self.facts = assignment, constants, structure, device
+        self.device, self._origin = torch.device(str(device.torch_name)), origin
+        self._plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
+        self._ready(constants)
+
+    def _ready(self, constants: Mapping[str, Tensor]) -> None:
+        """Pack the weights, and capture the steps."""
         with undisturbed(self.device):
-            self._program = Program(assignment, constants, device)
-            self._values: Values = []
-            self._captured = CudaGraph(self._compute, self.device) if self.device.type == "cuda" else None
+            self._weights = Weights(self.assignment, self._plans, constants, self.device)
+            self._wire()
+
+    def _wire(self) -> None:
+        self._program = Program(self.assignment, self._plans, self._weights, self.device)
+        self._values: Values = []
+        self._captured = CudaGraph(self._compute, self.device) if self.device.type == "cuda" else None
 
     def __call__(self, *inputs: Any) -> Any:
         """The model's outputs for these inputs, in memory of their own."""
@@ -54,6 +72,21 @@ class Engine:
                 values = self._values
             outputs = self._program.outputs(values, given, replayed=self._captured is not None)
         return filled(self.structure, outputs)
+
+    def clone(self) -> Engine:
+        """An engine that another thread may call at the same time. It shares the weights, and has memory of its own."""
+        other = copy(self)
+        with undisturbed(self.device):
+            other._wire()
+        return other
+
+    def update(self, model: nn.Module) -> None:
+        """Take the weights that ``model`` has by now. It must be the model that the engine was made of, or one like it;
+        nothing is searched again. What is in flight ends with the weights that it began with."""
+        if self._origin is None:
+            raise BadInput("an engine from a folder does not know how its weights follow from a model's: make it anew")
+        self.constants = self._origin.network(model).constants
+        self._ready(self.constants)
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""

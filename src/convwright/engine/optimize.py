@@ -17,7 +17,7 @@ from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.in_place import fastest_in_place
-from convwright.engine.passes.listed import passed
+from convwright.engine.origin import Origin
 from convwright.engine.planned import Planner
 from convwright.engine.reference import reference
 from convwright.errors import BadInput, Refused
@@ -65,10 +65,11 @@ def optimize(
         raise BadInput("the model is in training mode: call model.eval() first")
     facts, policy = device_facts(tensors[0].device), policy or Policy()
     captured = exported(model, inputs, tensors)
-    network = passed(captured.network).network
+    origin = Origin.of(captured)
+    network = origin.network(model)
 
     def engine(assignment: Assignment) -> Engine:
-        return Engine(assignment, network.constants, facts, captured.structure)
+        return Engine(assignment, network.constants, facts, captured.structure, origin)
 
     def said(what: str, done: int, of: int) -> None:
         tell(done, of, what)

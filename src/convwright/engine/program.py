@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convwright.core.binding import RolePlan, bind
-from convwright.core.device import DeviceFacts
+from convwright.core.binding import RolePlan, bind_prepared
 from convwright.core.direction import Role
 from convwright.core.plan import Plan
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
+from convwright.engine.weights import Weights
 from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, Join, View
 from convwright.tensors import aligned_bytes, carve, empty, laid_, lies_as
-from convwright.tuning.listing import build
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]
@@ -29,11 +28,11 @@ class Program:
     """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``. On a CPU most
     of PyTorch's operators make their own output, which comes and goes with the run."""
 
-    def __init__(self, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts) -> None:
-        self.assignment, self.device = assignment, torch.device(str(device.torch_name))
-        self._constants = constants
+    def __init__(
+        self, assignment: Assignment, plans: Sequence[Plan | None], weights: Weights, device: torch.device
+    ) -> None:
+        self.assignment, self.device, self._weights = assignment, device, weights
         self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
-        plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
         self._layout = _Layout(assignment, plans)
         self.memory_plan = self._layout.plan
         self.arena = aligned_bytes(self.memory_plan.nbytes, self.device)
@@ -87,8 +86,8 @@ class Program:
         values: Values = [None] * len(self._places)
         for name in self.assignment.inputs if self.device.type == "cuda" else ():
             values[self._places[name]] = empty(self.assignment.tensors[name], self.device)
-        for name in self.assignment.constants:
-            values[self._places[name]] = self._constants[name].to(self.device)
+        for name, tensor in self._weights.tensors.items():
+            values[self._places[name]] = tensor
         for name, offset in self.memory_plan.offsets.items():
             if name in self.assignment.tensors:
                 values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
@@ -112,8 +111,9 @@ class Program:
         assert plan is not None
         workspace = self._workspace(number, plan)
         (name,) = step.writes
+        fixed = self._weights.operands[number]
         operands = {
-            role: self._operand(step.operation.operands[role], self._static[place])
+            role: fixed[role] if role in fixed else self._static[place]
             for (role, _), place in zip(step.reads, reads, strict=True)
         }
         out, missing = self._static[self._places[name]], [role for role, held in operands.items() if held is None]
@@ -121,7 +121,7 @@ class Program:
             return _copied(self._computing(plan, step, operands, None, workspace), self._places[name], out)
         if out is not None and not missing:
             there = {role: held for role, held in operands.items() if held is not None}
-            return _calling(bind(plan, {**there, step.operation.outputs[-1]: out}, workspace))
+            return _calling(bind_prepared(plan, {**there, step.operation.outputs[-1]: out}, workspace))
         return self._computing(plan, step, operands, out, workspace)
 
     def _computing(
@@ -133,12 +133,6 @@ class Program:
             given = operands if out is None else {**operands, step.operation.outputs[-1]: out}
             return _ComputingByRole(plan, given, places, workspace, self._places[name])
         return _Calling(plan, operands, places, out, workspace, self._places[name])
-
-    def _operand(self, spec: TensorSpec, held: Tensor | None) -> Tensor | None:
-        """A fixed tensor as an operation takes it: a constant may have to be laid otherwise."""
-        if held is None or lies_as(held, spec):
-            return held
-        return empty(spec, self.device).copy_(held)
 
     def _workspace(self, number: int, plan: Plan) -> Tensor | None:
         if not plan.workspace_bytes:
@@ -190,12 +184,8 @@ class _Calling:
     ) -> None:  # fmt: skip
         self._run: Callable[..., Tensor] = plan
         self._out, self._workspace, self._result = out, workspace, result
-        problem, fixed = plan.candidate.problem, dict(operands)
-        weight = fixed.get("w")
-        if weight is not None:
-            fixed["w"] = plan.prepare(weight)
-        roles = (*problem.direction.operands, Role.BIAS, Role.RESIDUAL)
-        self._operands = [(fixed.get(str(role)), places.get(str(role))) for role in roles]
+        roles = (*plan.candidate.problem.direction.operands, Role.BIAS, Role.RESIDUAL)
+        self._operands = [(operands.get(str(role)), places.get(str(role))) for role in roles]
 
     def __call__(self, values: Values) -> None:
         operands: list[Any] = [
@@ -213,8 +203,6 @@ class _ComputingByRole:
     ) -> None:  # fmt: skip
         self._plan, self._workspace, self._result = plan, workspace, result
         self._fixed = {role: held for role, held in operands.items() if held is not None}
-        if "w" in self._fixed:
-            self._fixed["w"] = plan.prepare(self._fixed["w"])
         self._places = [(role, place) for role, place in places.items() if role not in self._fixed]
 
     def __call__(self, values: Values) -> None:

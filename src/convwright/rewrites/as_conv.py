@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from convwright.core.binding import Bound, RolePlan, bind
+from convwright.core.binding import Bound, RolePlan, bind_prepared
 from convwright.core.candidate import Candidate, Config, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
@@ -65,7 +65,7 @@ class AsConvPlan(RolePlan):
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
         views = {role: _viewed(role, tensor) for role, tensor in operands.items()}
-        inner = bind(self._inner, views, workspace)
+        inner = bind_prepared(self._inner, views, workspace)
         out = operands.get(Role.Y)
         if out is None:
             return lambda: inner()[0, :, 0, :].t()
@@ -87,6 +87,5 @@ def _image(spec: TensorSpec) -> TensorSpec:
 
 
 def _viewed(role: str, tensor: Tensor) -> Tensor:
-    if role == Role.BIAS:
-        return tensor
-    return tensor[:, :, None, None] if role == Role.W else tensor.t()[None, :, None, :]
+    """As the convolution takes it; a weight was prepared for it."""
+    return tensor if role in (Role.BIAS, Role.W) else tensor.t()[None, :, None, :]

@@ -100,8 +100,7 @@ class TorchLinearPlan(RolePlan):
         self._compute = flags.with_matmul_tf32(compute, tf32) if candidate.config else compute
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        ready = {**operands, "w": self.prepare(operands["w"])}
-        return lambda: self.compute(ready)
+        return lambda: self.compute(operands)
 
     def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
         bias, residual, out = (operands.get(role) for role in ("bias", "residual", "y"))

@@ -22,10 +22,12 @@ from convwright.tensors import core_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """``structure`` is how the model nests its outputs."""
+    """``structure`` is how the model nests its outputs; ``names`` are the constants that are the model's parameters and
+    buffers, under the names that they have there."""
 
     network: Network
     structure: Structure
+    names: tuple[str, ...]
 
 
 def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tensor]) -> Exported:
@@ -40,17 +42,19 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
         raise Refused(f"the model cannot be exported as a whole: {first_line(error)}") from error
     network, nesting = _network(program, tensors), program.call_spec.out_spec
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
-    return Exported(network, structure_of(places))
+    own = set(_own(program.graph_signature).values())
+    return Exported(network, structure_of(places), tuple(name for name in network.graph.constants if name in own))
+
+
+def _own(signature: Any) -> dict[str, str]:
+    """The names of the model's parameters and buffers, by their nodes'."""
+    return {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
 
 
 def _network(program: Any, example: Sequence[Tensor]) -> Network:
     signature = program.graph_signature
     held = {**program.state_dict, **program.constants}
-    named = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
+    named = {**_own(signature), **signature.inputs_to_lifted_tensor_constants}
     if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
         raise Refused(f"the model writes to {written[0]}, which a network that is planned once cannot do")
     builder, given = Builder(), iter(example)

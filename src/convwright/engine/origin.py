@@ -1,0 +1,44 @@
+"""Where an engine's constants come from, so that they can be computed anew from a model with other weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from convwright.engine.export.exported import Exported
+from convwright.engine.network import Network
+from convwright.engine.passes.listed import passed
+from convwright.errors import BadInput
+from convwright.graph.graph import Graph
+from convwright.tensors import core_dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The graph before all passes. The constants ``names`` are a model's parameters and buffers, the others are
+    ``made`` of numbers. It holds none of the model's tensors."""
+
+    graph: Graph
+    names: tuple[str, ...]
+    made: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, exported: Exported) -> Origin:
+        graph, held = exported.network.graph, exported.network.constants
+        return cls(graph, exported.names, {name: held[name] for name in graph.constants if name not in exported.names})
+
+    def network(self, model: nn.Module) -> Network:
+        """The network after all passes, with the model's weights as they are now."""
+        named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+        own = {name: tensor.detach() for name, tensor in named}
+        for name in self.names:
+            spec, now = self.graph.values[name], own.get(name)
+            if now is None or (tuple(now.shape), core_dtype(now.dtype)) != (spec.shape, spec.dtype):
+                has = "has none" if now is None else f"has {now.dtype} {tuple(now.shape)}"
+                raise BadInput(f"the model must have a `{name}` of {spec.dtype} {spec.shape}, and it {has}")
+        network = passed(Network(self.graph, {**self.made, **{name: own[name] for name in self.names}})).network
+        # What no pass changed is the model's own memory still.
+        constants = network.constants.items()
+        return Network(network.graph, {name: each.clone() if name in self.names else each for name, each in constants})
