@@ -15,6 +15,8 @@ from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, 
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
+from convwright.core.kinds.pool_window import Pooling, output_shape
 from convwright.core.kinds.resize import Interpolation, ResizeProblem
 from convwright.core.tensor_spec import ALIGNMENTS, Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
@@ -159,3 +161,20 @@ def resize_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, 
     except BadInput as error:
         assume("do not agree" not in str(error))
         raise
+
+
+@st.composite
+def pool_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH) -> PoolProblem:
+    """Any window over lines, images and volumes that lie anyhow."""
+    rank, pooling = draw(st.integers(1, 3)), draw(st.sampled_from(Pooling))
+    taps, stride = (tuple(draw(st.integers(1, 3)) for _ in range(rank)) for _ in range(2))
+    padding = tuple(draw(st.integers(0, each // 2)) for each in taps)
+    dilation = tuple(draw(st.integers(1, 2)) if pooling is Pooling.MAX else 1 for _ in range(rank))
+    reaches = [(window - 1) * gap + 1 for window, gap in zip(taps, dilation, strict=True)]
+    sizes = tuple(reach + draw(st.integers(-2 * pad, 5)) for reach, pad in zip(reaches, padding, strict=True))
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 5)), *(max(size, 1) for size in sizes))
+    ceil, includes_padding, dtype = draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from(dtypes))
+    divisor = draw(st.none() | st.integers(1, 9)) if pooling is Pooling.AVG else None
+    window = taps, stride, padding, dilation
+    x, y = (draw(strided(each, dtype)) for each in (shape, output_shape(shape, *window, ceil=ceil)))
+    return PoolProblem(pooling, x, y, *window, ceil, includes_padding, divisor)

@@ -26,7 +26,7 @@ ORDER = [
     {"suites"},
     {"store"},
     {"tensors", "flags", "shortage", "uncompiled"},
-    {"epilogue_math", "torch_operators"},
+    {"epilogue_math", "torch_operators", "torch_pooling"},
     {"rewrites", "backends", "measuring"},
     {"prediction"},
     {"tuning"},

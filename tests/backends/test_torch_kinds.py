@@ -1,4 +1,4 @@
-"""PyTorch's own operators for linear, pointwise and copy problems."""
+"""PyTorch's own operators for linear, pointwise, copy and pool problems."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from convwright.core.epilogue import Activation
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile
 from convwright.measuring.checking.data import Kind
 from convwright.measuring.hardware.machine import device_facts
-from kind_space import copy_problems, linear_problems, pointwise_problems, row_problems
+from kind_space import copy_problems, linear_problems, pointwise_problems, pool_problems, row_problems
 
 CPU = device_facts("cpu")
 EXACT = (DType.FP64, DType.FP32)
@@ -48,6 +49,53 @@ def test_copies(problem: CopyProblem) -> None:
 def test_copies_of_one_byte(dtype: str) -> None:
     (plan,) = plans(parse(f"copy mb2ic6ih5 nchw->nhwc dt:{dtype} pad:h=1:2 slice:c=2:5"))
     assert objection_to(plan) is None
+
+
+@settings(max_examples=100)
+@given(pool_problems())
+def test_pools(problem: PoolProblem) -> None:
+    for plan in plans(problem):
+        assert objection_to(plan, [Kind.NORMAL, Kind.CHANNEL_SCALED, Kind.INFINITY, Kind.NAN]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pool max mb2ic5ih8 kh3sh2ph1",
+        "pool max mb2ic5ih8 kh3sh2ph1 tag:nhwc dt:bf16",
+        "pool avg mb2ic5ih8 kh3sh2ph1 ceil:1 include_pad:0 tag:nhwc",
+        "pool avg mb2ic5iw9 kw4pw2 divisor:3 dt:fp16",
+        "pool max mb2ic5iw9 kw3dw1",
+        "pool max ic2id4ih5iw6 kd4kh5kw6",
+        "pool max mb2ic5ih3 kh2sh1ph1 tag:nhwc",
+        "pool max mb2ic5ih1 kh2sh1ph1",
+        "pool avg mb2ic1ih4 kh2 tag:nhwc",
+    ],
+)
+def test_pools_write_where_they_are_told(text: str) -> None:
+    found = {plan.candidate.algorithm: plan for plan in plans(parse(text))}
+    into = found["into"]
+    assert into.workspace_bytes == (8 * into.candidate.problem.y.numel if " max " in text else 0)
+    for plan in found.values():
+        assert objection_to(plan) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "id_", "words"),
+    [
+        ("pool max ic2ih8 kh2 tag:x=nchw,y=nhwc", "into", "lies as the input does, nchw, got nhwc"),
+        ("pool max ic2ih8 kh2 tag:x=512/64/8/2,y=nchw", "into", "writes where the input lies as nchw or"),
+        ("pool max ic2id8 kd2 tag:nhwc", "into", "of two dimensions, as nhwc"),
+        ("pool max mb0ic2ih8 kh2", "into", "needs something to compute, got an output of (0, 2, 4, 4)"),
+        ("pool avg ic2id8 kd2 dt:fp16", "default", "averages volumes of fp64 and fp32 on a CPU, got fp16"),
+        ("pool avg ic2id2 kd3sd1pd1", "default", "at least as large as the window, got (2, 2, 2) and (3, 3, 3)"),
+    ],
+)
+def test_what_pytorch_cannot_pool_is_refused(text: str, id_: str, words: str) -> None:
+    offers = {each.id: each for each in backend("torch", "pool").candidates(parse(text), CPU, Policy())}
+    refusal = offers[f"torch/{id_}"]
+    assert isinstance(refusal, Refusal)
+    assert words in refusal.reason
 
 
 @settings(max_examples=60)

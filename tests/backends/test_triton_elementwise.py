@@ -18,9 +18,11 @@ from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.registry import backend
 from convwright.backends.triton.elementwise.offers import NAME, kernel_call
-from convwright.backends.triton.elementwise.source import kernel, source
+from convwright.backends.triton.elementwise.source import NAME as KERNEL
+from convwright.backends.triton.elementwise.source import source
 from convwright.backends.triton.elementwise.tile import Tile
 from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.generated.kernel import kernel
 from convwright.backends.triton.launching.kernel_call import interpreting
 from convwright.core.binding import bind
 from convwright.core.candidate import Candidate, Refusal
@@ -220,9 +222,9 @@ def test_what_is_only_copied_compiles_for_old_gpus(text: str) -> None:
 def test_one_source_is_one_kernel_that_can_be_read() -> None:
     walk, tile = walk_of('pointwise "a + 1" mb4ic8'), Tile(0, 32, 1)
     text = source(walk, tile, precise=False)
-    assert kernel(text) is kernel(source(walk, tile, precise=False))
-    assert "v2 = v0 + v1" in inspect.getsource(kernel(text).fn)
-    assert kernel(text) is not kernel(source(walk, Tile(0, 16, 1), precise=False))
+    assert kernel(text, KERNEL) is kernel(source(walk, tile, precise=False), KERNEL)
+    assert "v2 = v0 + v1" in inspect.getsource(kernel(text, KERNEL).fn)
+    assert kernel(text, KERNEL) is not kernel(source(walk, Tile(0, 16, 1), precise=False), KERNEL)
 
 
 @pytest.mark.parametrize(

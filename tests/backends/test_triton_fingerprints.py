@@ -23,7 +23,7 @@ from convwright.tuning import listing
 ROOT = Path(convwright.backends.triton.__file__).parent
 PACKAGE = "convwright.backends.triton"
 H200 = profile("h200")
-FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise", "resize"]
+FOLDERS = [*(name.replace("-", "_") for name in get_args(KernelName)), "elementwise", "pool", "resize"]
 LAYER = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
 
 
@@ -47,8 +47,9 @@ def append(file: Path, text: str) -> None:
         ("winograd/offers.py", {"winograd"}),
         ("few_channels.py", {"direct", "wide_direct", "taps_first"}),
         ("parts/kernel.py", {"weight_gradient", "staged_weight_gradient", "boxed_weight_gradient", "few_weights"}),
-        ("elementwise/functions.py", {"elementwise"}),
-        ("elementwise/plan.py", {"elementwise", "resize"}),
+        ("elementwise/walk.py", {"elementwise"}),
+        ("generated/functions.py", {"elementwise", "pool"}),
+        ("by_role/plan.py", {"elementwise", "pool", "resize"}),
         ("launching/launch.py", {*FOLDERS}),
         ("backend.py", set()),
     ],
@@ -91,8 +92,9 @@ def test_imports_are_found_as_by_pythons_parser(path: Path) -> None:
         elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PACKAGE}."):
             home = ROOT.joinpath(*str(node.module).split(".")[3:])
             modules |= {home, *(home / alias.name for alias in node.names)}
-    if path == ROOT / "elementwise" / "source.py":  # what generated kernels import stands in a text
-        modules |= {ROOT / each for each in ("activation", "elementwise", "elementwise/functions", "launching/overlap")}
+    if path.name == "source.py":  # what generated kernels import stands in a text
+        modules |= {ROOT / each for each in ("generated", "generated/functions", "launching/overlap")}
+        modules |= {ROOT / "activation"} if path.parent.name == "elementwise" else set()
     files = {file for each in modules for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()}
     assert imported(path) == files
 
@@ -117,7 +119,7 @@ def test_a_kernel_has_one_fingerprint_and_another_kernel_has_another() -> None:
     assert len(set.union(*prints.values())) == 3
 
 
-@pytest.mark.parametrize("kind", ["copy", "pointwise", "resize"])
+@pytest.mark.parametrize("kind", ["copy", "pointwise", "pool", "resize"])
 def test_generated_kernels_have_a_fingerprint_of_their_own(kind: str) -> None:
     member = backend("triton", kind)
     assert isinstance(member, FingerprintsCandidates)

@@ -35,6 +35,15 @@ def test_a_record(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert record["candidates"][0]["id"] == "torch/default"
 
 
+def test_pooling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--mode", "heuristic", "--device", "cpu", "--dtype", "bf16", "--layout", "nhwc"]
+    code, out, err = run(capsys, monkeypatch, "find", "pool max mb2ic4ih9 kh3sh2ph1", *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("pool max mb2ic4ih9iw9 kh3kw3sh2sw2ph1pw1dh0dw0 dt:bf16 tag:nhwc\n")
+    assert "torch/into" in out
+    assert "triton/pool" in out
+
+
 def test_a_resize(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("resize linear mb2ic4ih8 oh13", "--device", "cpu", "--mode", "quick", "--layout", "channels-last")
     code, out, err = run(capsys, monkeypatch, "find", *words)
@@ -66,6 +75,8 @@ def test_a_reason(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
         ((TEXT, "--direction", "backward_data"), "a pointwise problem's options are dt, tag and its operands a, b"),
         ((TEXT, "--epilogue", "relu"), "got 'ep'"),
         ((f"{TEXT} dt:fp16", "--dtype", "fp32"), "dt is given twice"),
+        (("pool max ic4ih8 kh3ph2",), "padding of a pool must be at most half of the window, got 2 for 3 elements"),
+        (("pool max ic4ih8 kh3", "--epilogue", "relu"), "a pool's options are dt, tag, ceil, include_pad and divisor"),
         (("reduce mb2ic4",), "no kind of problem is called 'reduce'"),
     ],
 )

@@ -180,7 +180,53 @@ def test_padding_is_the_convolutions() -> None:
 
 def test_what_is_computed_twice_is_computed_once() -> None:
     model = Called(lambda x: F.max_pool2d(x, 2) + F.max_pool2d(x, 2).relu())
-    assert kinds(model, IMAGE) == ["foreign", "pointwise", "pointwise"]
+    assert kinds(model, IMAGE) == ["pool", "pointwise", "pointwise"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.MaxPool1d(3, 2, 1), (2, 4, 9)),
+        (nn.MaxPool2d((3, 2), 2, (1, 0), dilation=2, ceil_mode=True), (2, 4, 9, 8)),
+        (nn.MaxPool3d(2), (2, 4, 4, 5, 6)),
+        (nn.AvgPool1d(3, 2, 1, ceil_mode=True, count_include_pad=False), (2, 4, 10)),
+        (nn.AvgPool2d(2, divisor_override=3), (2, 4, 8, 6)),
+        (nn.AvgPool3d((2, 3, 1), 2), (2, 4, 4, 5, 6)),
+    ],
+)
+def test_pooling_is_a_problem(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    model = nn.Sequential(layer, nn.ReLU())
+    assert kinds(model, x) == ["pool", "pointwise"]
+    made = engine(model, x)
+    agree(made(x), model, x)
+    agree(reference(network(model, x), [x]), model, x)
+
+
+@pytest.mark.parametrize("mode", [Mode.HEURISTIC, Mode.QUICK])
+def test_a_network_that_pools(mode: Mode) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 1), nn.AvgPool2d(2)
+    ).eval()
+    x = torch.randn(2, 4, 20, 20)
+    agree(optimize(model, x, mode=mode)(x), model, x)
+
+
+def test_what_no_problem_pools_stays_pytorchs() -> None:
+    assert kinds(Called(lambda x: F.avg_pool2d(x, 2, divisor_override=-3)), IMAGE) == ["foreign"]
+    assert kinds(Called(lambda x: F.max_pool2d(x, 2)), IMAGE[0]) == ["foreign"], "an image without a batch"
+
+
+def test_indices_of_maxima_are_integers_between_layers() -> None:
+    with pytest.raises(Refused, match="no tensor of fp64"):
+        engine(Called(lambda x: F.max_pool2d(x, 2, return_indices=True)[1].float()), IMAGE)
+
+
+def test_the_first_output_of_a_pool_with_indices_is_a_problem() -> None:
+    model = Called(lambda x: torch.ops.aten.max_pool2d_with_indices(x, [2, 2])[0] + 1)
+    assert kinds(model, IMAGE) == ["pool", "pointwise"]
+    agree(engine(model, IMAGE)(IMAGE), model, IMAGE)
 
 
 def test_constants_are_computed_once() -> None:

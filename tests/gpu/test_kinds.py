@@ -1,4 +1,4 @@
-"""Expressions, copies, matrix products and resizes on a live GPU: right beside PyTorch, in a CUDA graph, and found."""
+"""Expressions, copies, products, pooling and resizes on a live GPU: right beside PyTorch, in a CUDA graph, found."""
 
 from __future__ import annotations
 
@@ -71,6 +71,18 @@ LINEAR = [
     "linear mb64ic256oc256 dt:fp16 tag:x=col,w=row,y=row",
 ]
 
+POOLS = [
+    "pool max mb8ic64ih112 kh3sh2ph1",
+    "pool max mb8ic64ih112 kh3sh2ph1 dt:fp16 tag:nhwc",
+    "pool max mb8ic64ih56 kh3sh2ph1 dt:bf16 tag:x=401408/1/7168/128,y=100352/1/3584/128",
+    "pool max mb2ic19id9ih30 kd3sd2pd1dd1 dt:fp16 tag:nhwc",
+    "pool max mb8ic16iw1003 kw100sw7pw50 ceil:1",
+    "pool avg mb8ic64ih56 kh2 tag:nhwc",
+    "pool avg mb8ic63ih30 kh3sh2ph1 ceil:1 include_pad:0 dt:fp16",
+    "pool avg mb8ic64ih28 kh3sh1ph1 dt:bf16 tag:nhwc",
+    "pool avg mb8ic512ih7 kh7 dt:fp16",
+    "pool avg mb2ic16id8ih12 kd2 divisor:5 tag:x=nchw,y=nhwc",
+]
 RESIZES = [
     "resize nearest mb8ic64ih28 oh56",
     "resize nearest mb8ic63ih27 oh45 scale:1.7 dt:fp16 tag:nhwc",
@@ -91,7 +103,7 @@ def candidates(problem: Problem, device: DeviceFacts) -> list[Candidate]:
     return [each for each in listing.candidates(offers) if listing.objection(each, policy) is None]
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *LINEAR, *RESIZES])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *LINEAR, *POOLS, *RESIZES])
 def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> None:
     found = candidates(parse(text), live)
     assert {each.leaf.backend for each in found} >= {"torch", "triton"}
@@ -100,7 +112,7 @@ def test_every_candidate_is_right_by_itself(text: str, live: DeviceFacts) -> Non
             check(candidate)
 
 
-@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *RESIZES])
+@pytest.mark.parametrize("text", [*POINTWISE, *ROWS, *COPIES, *POOLS, *RESIZES])
 def test_generated_kernels_err_no_more_than_pytorch(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     found = candidates(problem, live)
@@ -122,7 +134,7 @@ def test_every_operator_errs_no_more_than_pytorch(operator: str, dtype: str, liv
     check_beside(own, [each for each in found if each.backend == "triton"][:1])
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0], *RESIZES[1:4:2]])
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0], POOLS[1], POOLS[6], *RESIZES[1:4:2]])
 def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     given = operands(problem, Kind.NORMAL, "cuda")
@@ -145,11 +157,11 @@ def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) 
         assert torch.equal(out, right), candidate.id
 
 
-@pytest.mark.parametrize("text", [POINTWISE[1], ROWS[3], COPIES[2], LINEAR[1]])
+@pytest.mark.parametrize("text", [POINTWISE[1], ROWS[3], COPIES[2], LINEAR[1], POOLS[1]])
 @pytest.mark.parametrize("algorithm", ["auto", "triton/elementwise"])
 def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
-    if text.startswith("linear") and algorithm != "auto":
-        algorithm = "as-conv(torch/default)"
+    if algorithm != "auto":
+        algorithm = {"linear": "as-conv(torch/default)", "pool": "triton/pool"}.get(text.split()[0], algorithm)
     ready = cw.plan(text, algorithm=algorithm)
     given = operands(ready.problem, Kind.NORMAL, "cuda")
     y = spoil_(empty(ready.problem.output, "cuda"))
@@ -173,7 +185,7 @@ def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
     assert error.relative_l2 < 0.01
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1], RESIZES[3]])
+@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[0], COPIES[0], LINEAR[1], POOLS[0], RESIZES[3]])
 def test_a_search_finds_and_remembers(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     with Store.open(None) as store:

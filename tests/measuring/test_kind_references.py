@@ -1,4 +1,4 @@
-"""References of copies and matrix products: the whole and single elements agree, and mistakes are seen."""
+"""References of copies, matrix products and pooling: the whole and single elements agree, and mistakes are seen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from torch.nn import functional as F
 from convwright.core.dtype import DType
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
+from convwright.core.kinds.pool import PoolProblem
+from convwright.core.kinds.pool_window import Pooling
 from convwright.core.kinds.text import parse
 from convwright.measuring.checking import linear as linears
+from convwright.measuring.checking import pooling
 from convwright.measuring.checking.data import ERROR_KINDS, Kind, kinds_of, operands
 from convwright.measuring.checking.error import errors_of
 from convwright.measuring.checking.of_kind import reference_us, sampled_reference, whole_reference
 from convwright.measuring.checking.parts import Slices
-from kind_space import copy_problems, linear_problems
+from convwright.torch_pooling import pooled
+from kind_space import copy_problems, linear_problems, pool_problems
 
 CPU = torch.device("cpu")
 
@@ -47,7 +51,58 @@ def test_a_product_is_what_pytorch_makes(problem: LinearProblem) -> None:
         assert whole.y64.allclose(right)
 
 
-@pytest.mark.parametrize("text", ["linear mb33ic64oc48 ep:residual+bias", "copy mb4ic8ih9 nchw->nhwc pad:h=1"])
+@settings(max_examples=150)
+@given(pool_problems((DType.FP64,)))
+def test_pooling_is_what_pytorch_makes(problem: PoolProblem) -> None:
+    sizes = zip(problem.x.shape[2:], problem.taps, strict=True)
+    if problem.pooling is Pooling.AVG and problem.rank == 3 and any(size < window for size, window in sizes):
+        return  # PyTorch does not average so small a volume
+    for kind in (Kind.NORMAL, Kind.INFINITY, Kind.NAN, Kind.LARGE):
+        given = operands(problem, kind, CPU)
+        right, whole, some = (
+            pooled(problem, given["x"]),
+            whole_reference(problem, given),
+            sampled_reference(problem, given),
+        )
+        assert whole.y64.allclose(right, rtol=1e-13, equal_nan=True)
+        assert some.y64.allclose(some.sample.take("y", whole.y64), rtol=1e-13, equal_nan=True)
+        assert some.scale.allclose(some.sample.take("y", whole.scale), equal_nan=True)
+        if problem.pooling is Pooling.MAX:
+            assert torch.equal(whole.y64.nan_to_num(nan=7.0), right.nan_to_num(nan=7.0))
+        else:
+            positive = pooled(problem, given["x"].abs())
+            assert whole.scale.allclose(positive, rtol=1e-13, equal_nan=True)
+
+
+def test_a_window_of_padding_alone_has_minus_infinity() -> None:
+    problem = parse("pool max ic1iw4 kw2pw1dw4sw1")
+    assert whole_reference(problem, operands(problem, Kind.NORMAL, CPU)).y64.tolist() == [[[-torch.inf]]]
+
+
+def test_large_windows_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("pool max mb3ic5ih20 kh7sh2ph3", "pool avg mb3ic5ih20 kh7sh2ph3 include_pad:0"):
+        problem = parse(text)
+        given = operands(problem, Kind.NORMAL, CPU)
+        monkeypatch.undo()
+        whole = whole_reference(problem, given)
+        monkeypatch.setattr(pooling, "_AT_ONCE", 5000)
+        assert whole_reference(problem, given).y64.allclose(whole.y64)
+        monkeypatch.setattr(pooling, "_MOST_READ", {"cpu": 2**14})
+        part = whole_reference(problem, given)
+        assert part.y64.numel() < 700 < whole.y64.numel()
+        assert part.y64.allclose(part.sample.take("y", whole.y64))
+        assert 0 < reference_us(problem, CPU) < 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "linear mb33ic64oc48 ep:residual+bias",
+        "copy mb4ic8ih9 nchw->nhwc pad:h=1",
+        "pool max mb4ic8ih9 kh3sh2ph1",
+        "pool avg mb4ic8ih9 kh3sh2ph1",
+    ],
+)
 @pytest.mark.parametrize("reference", [whole_reference, sampled_reference])
 def test_one_wrong_corner_is_seen(text: str, reference) -> None:  # type: ignore[no-untyped-def]
     problem = parse(text)
@@ -76,7 +131,13 @@ def test_large_products_are_looked_at_on_some_rows_and_columns(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "text", ["linear mb33ic64oc48 dt:fp16", "copy mb4ic8ih9 nchw->nhwc dt:int8", "copy ic9 dt:fp32->fp16"]
+    "text",
+    [
+        "linear mb33ic64oc48 dt:fp16",
+        "copy mb4ic8ih9 nchw->nhwc dt:int8",
+        "copy ic9 dt:fp32->fp16",
+        "pool max mb4ic8ih9 kh2 dt:bf16",
+    ],
 )
 def test_data_is_of_its_kind(text: str) -> None:
     problem = parse(text)

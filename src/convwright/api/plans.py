@@ -26,6 +26,7 @@ from convwright.core.fusing import has_extended_epilogue, rare_operands
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.kinds.text import KINDS, parse
@@ -57,7 +58,7 @@ def plan(
 ) -> BoundPlan: ...
 @overload
 def plan(
-    problem: LinearProblem | PointwiseProblem | CopyProblem | ResizeProblem,
+    problem: LinearProblem | PointwiseProblem | CopyProblem | PoolProblem | ResizeProblem,
     *,
     algorithm: str | None = None,
     device: str | DeviceFacts | None = None,
@@ -84,8 +85,8 @@ def plan(
 
     Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
 
-    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression, a copy or a
-    resize.
+    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression, a copy,
+    pooling or a resize.
 
     ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only. Only
     convolutions have such plans.

@@ -57,7 +57,7 @@ def check_forms(problem: Problem, operands: Mapping[str, Tensor], device: torch.
 
 
 class TensorPlan:
-    """A matrix product, an expression, a copy or a resize. Called with its operands, in the order of
+    """A matrix product, an expression, a copy, pooling or a resize. Called with its operands, in the order of
     ``problem.operands`` or by name, it computes. ``out`` is written to, or else each call makes its own output.
 
     ``bind`` looks at operands once. The call that it gives takes no arguments and looks nothing up.

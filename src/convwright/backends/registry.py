@@ -28,6 +28,10 @@ _OF_KIND: Mapping[str, Mapping[str, str]] = {
         "torch": "convwright.backends.torch_native.pointwise:TorchPointwise",
         "triton": "convwright.backends.triton.elementwise.backend:TritonElementwise",
     },
+    "pool": {
+        "torch": "convwright.backends.torch_native.pooling:TorchPool",
+        "triton": "convwright.backends.triton.pool.backend:TritonPool",
+    },
     "resize": {
         "torch": "convwright.backends.torch_native.resizing:TorchResize",
         "triton": "convwright.backends.triton.resize.backend:TritonResize",

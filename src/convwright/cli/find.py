@@ -29,8 +29,8 @@ def find(
         str | None,
         typer.Argument(
             help="A convolution, for example mb32ic256ih14oc256kh3ph1, or another problem, which begins with its kind: "
-            "'linear ic512oc1000mb32', 'copy mb32ic64ih56 nchw->nhwc', 'resize nearest mb32ic64ih28 oh56', "
-            "'pointwise \"relu(a + b)\" mb32ic64ih56'.",
+            "'linear ic512oc1000mb32', 'copy mb32ic64ih56 nchw->nhwc', 'pool max mb32ic64ih112 kh3sh2ph1', "
+            "'resize nearest mb32ic64ih28 oh56', 'pointwise \"relu(a + b)\" mb32ic64ih56'.",
             show_default=False,
         ),
     ] = None,

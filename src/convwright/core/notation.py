@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
-from convwright.core.kinds.sizes import read_options, read_tag, tag_text
+from convwright.core.kinds.sizes import read_flag, read_options, read_tag, tag_text
 from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 from convwright.naming import one_of, whole_number
@@ -76,7 +76,7 @@ def parse(text: str, make: type[ConvProblem]) -> ConvProblem:
         groups=groups,
         direction=one_of(Direction, "dir", options.pop("dir", "forward")),
         epilogue=Epilogue.parse(options.pop("ep", "none")),
-        flip=_flag("flip", options.pop("flip", "0")),
+        flip=read_flag("flip", options.pop("flip", "0")),
     )
     if options:
         raise BadInput(f"a problem's options are dt, dir, tag, ep and flip, got {next(iter(options))!r} in {text!r}")
@@ -112,12 +112,6 @@ def _not_a_size(word: str) -> str:
     if piece[0] == word and not case:
         return f"got {word!r}"
     return f"and {piece[0]!r} in {word!r} is no size with its number{case}"
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in ("0", "1"):
-        raise BadInput(f"{name} must be 0 or 1, got {value!r}")
-    return value == "1"
 
 
 def _which_axes(sizes: dict[str, int], word: str) -> str:

@@ -12,6 +12,7 @@ from convwright.core.direction import Role
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.engine.export.foreign import compute
@@ -23,6 +24,7 @@ from convwright.measuring.checking.reference import whole_convolution
 from convwright.measuring.checking.resizing import resized
 from convwright.tensors import activate
 from convwright.torch_operators import compiled
+from convwright.torch_pooling import pooled
 
 
 def reference(network: Network, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -62,6 +64,8 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
     if isinstance(operation, CopyProblem):
         sides = [side for pair in reversed(operation.margins) for side in pair]
         return (F.pad(operands["x"], sides),)
+    if isinstance(operation, PoolProblem):
+        return (pooled(operation, operands["x"]),)
     if isinstance(operation, ResizeProblem):
         return (resized(operation, operands["x"]),)
     if isinstance(operation, LinearProblem):

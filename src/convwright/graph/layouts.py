@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
@@ -41,9 +42,7 @@ def laid(operation: Operation, specs: Specs) -> Operation:
     if isinstance(operation, PointwiseProblem):
         inputs = tuple((name, specs[name]) for name, _ in operation.inputs)
         return replace(operation, inputs=inputs, y=specs["y"])
-    if isinstance(operation, CopyProblem):
-        return replace(operation, x=specs["x"], y=specs["y"])
-    if isinstance(operation, ResizeProblem):
+    if isinstance(operation, CopyProblem | PoolProblem | ResizeProblem):
         return replace(operation, x=specs["x"], y=specs["y"])
     if isinstance(operation, Foreign):
         inputs_, results = (

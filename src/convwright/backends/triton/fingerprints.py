@@ -41,8 +41,13 @@ def whole_hash(root: Path = _ROOT) -> str:
 
 
 def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
-    """The files of what a kernel serves and of its plan, and of all modules that these import."""
-    found, open_ = set[Path](), {root / kernel / "offers.py", root / kernel / "plan.py"}
+    """The files of what a kernel serves and of its plan, and of all modules that these import. What has no
+    plan of its own has that of kernels by role."""
+    plan = root / kernel / "plan.py"
+    found, open_ = (
+        set[Path](),
+        {root / kernel / "offers.py", plan if plan.is_file() else root / "by_role" / "plan.py"},
+    )
     while open_:
         path = open_.pop()
         found.add(path)

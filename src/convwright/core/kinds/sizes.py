@@ -100,6 +100,13 @@ def read_options(words: list[str]) -> dict[str, str]:
     return options
 
 
+def read_flag(name: str, value: str) -> bool:
+    """An option that is 0 or 1."""
+    if value not in ("0", "1"):
+        raise BadInput(f"{name} must be 0 or 1, got {value!r}")
+    return value == "1"
+
+
 def no_more(options: dict[str, str], kind: str, known: str, text: str) -> None:
     """Refuse options that nobody has taken."""
     if options:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
@@ -17,6 +18,7 @@ _PARSERS: Mapping[str, Callable[[str], Problem]] = {
     "linear": LinearProblem.parse,
     "pointwise": PointwiseProblem.parse,
     "copy": CopyProblem.parse,
+    "pool": PoolProblem.parse,
     "resize": ResizeProblem.parse,
 }
 KINDS = ("conv", *_PARSERS)

@@ -20,7 +20,7 @@ from convwright.core.kinds.resize import Interpolation, ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
-from convwright.engine.export import expressions, parts, rows
+from convwright.engine.export import expressions, parts, pools, rows
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, Unknown, per_channel
 from convwright.engine.export.foreign import written
@@ -289,7 +289,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.conv_transpose{rank}d.input" for rank in (2, 3)), transposed_convolution),
     "aten.linear.default": linear, "aten.cat.default": joined,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
-    **rows.TRANSLATIONS, **parts.TRANSLATIONS,
+    **rows.TRANSLATIONS, **parts.TRANSLATIONS, **pools.TRANSLATIONS,
     "aten.permute.default": permute, "aten.transpose.int": permute,
     "aten.pad.default": padding, "aten.constant_pad_nd.default": padding,
     **dict.fromkeys((f"aten.{name}" for name in _VIEWS), view),

@@ -82,6 +82,7 @@ _VALUES: Mapping[str, Callable[..., Tensor]] = {
     "linear": linear.values,
     "copy": plain_values,
     "pointwise": plain_values,
+    "pool": plain_values,
     "resize": resizing.values,
 }
 

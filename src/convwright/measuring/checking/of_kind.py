@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from convwright.core.kinds.problem import Problem
-from convwright.measuring.checking import copying, elements, linear, pointwise, reference, resizing
+from convwright.measuring.checking import copying, elements, linear, pointwise, pooling, reference, resizing
 from convwright.measuring.checking.reference import Reference
 
 
@@ -29,6 +29,7 @@ _OF_KIND: Mapping[str, Checks] = {
     "linear": Checks(linear.whole, linear.sampled, linear.whole_us),
     "copy": Checks(copying.whole, copying.sampled, copying.whole_us),
     "pointwise": Checks(pointwise.whole, pointwise.sampled, pointwise.whole_us),
+    "pool": Checks(pooling.whole, pooling.sampled, pooling.whole_us),
     "resize": Checks(resizing.whole, resizing.sampled, resizing.whole_us),
 }
 

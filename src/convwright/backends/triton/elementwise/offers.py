@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convwright.backends.triton.elementwise.source import kernel, source
+from convwright.backends.triton.elementwise.source import NAME as KERNEL
+from convwright.backends.triton.elementwise.source import source
 from convwright.backends.triton.elementwise.tile import MOST_OF_A_ROW, Tile, tiles
 from convwright.backends.triton.elementwise.walk import Walk
+from convwright.backends.triton.generated.kernel import kernel
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -85,7 +87,7 @@ def kernel_call(candidate: Candidate) -> KernelCall:
     precise = walk.y.dtype is DType.FP32 and not interpreting()
     named = {f"p{place}": spec for place, spec in enumerate(walk.reads)} | {"y": walk.y}
     pointers = {name: (_stored(spec.dtype), max(spec.alignment, spec.dtype.nbytes)) for name, spec in named.items()}
-    made = kernel(source(walk, tile, precise=precise))
+    made = kernel(source(walk, tile, precise=precise), KERNEL)
     return KernelCall(made, pointers, {}, tile.programs(walk), tile.warps, 1)
 
 

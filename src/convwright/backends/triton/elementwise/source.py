@@ -1,13 +1,9 @@
-"""An expression and the walk through its operands → the source of a Triton kernel, and the kernel."""
+"""An expression and the walk through its operands → the source of a Triton kernel."""
 
 from __future__ import annotations
 
-import hashlib
-import linecache
 from collections.abc import Iterator
-from functools import cache
 from math import prod
-from typing import Any
 
 from convwright.backends.triton.elementwise.tile import Tile, rows_of
 from convwright.backends.triton.elementwise.walk import Dim, Walk
@@ -25,19 +21,19 @@ from convwright.core.kinds.expression import (
 from convwright.core.kinds.operators import OPERATORS
 from convwright.core.tensor_spec import TensorSpec
 
-_NAME = "elementwise"
+NAME = "elementwise"
 _HEAD = f'''"""Made by convwright.backends.triton.elementwise.source."""
 
 import triton
 import triton.language as tl
 
 from convwright.backends.triton.activation import activated
-from convwright.backends.triton.elementwise import functions as of
+from convwright.backends.triton.generated import functions as of
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 
 
 @triton.jit
-def {_NAME}('''
+def {NAME}('''
 # Functions that take whether their result has to be as exact as fp32 is.
 _PRECISE = frozenset({"div", "sqrt", "exp", "tanh", "sigmoid", "silu", "hardsigmoid", "hardswish"})
 _IN_TRITON = {"abs": "tl.abs", "rsqrt": "tl.rsqrt", "erf": "tl.erf", "where": "tl.where"}
@@ -55,18 +51,6 @@ def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
     offset, mask = _where(walk, tile, None)
     body.append(f"tl.store(y + {offset}, result.to(y.dtype.element_ty){f', mask={mask}' if mask else ''})")
     return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
-
-
-@cache
-def kernel(text: str) -> Any:
-    """The kernel of this source. Triton reads a kernel's source from the file it was written in: this one has none, so
-    that it is left with Python's cache of lines."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    file = f"<{_NAME} {digest}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    module: dict[str, Any] = {"__name__": f"{__package__}.generated_{digest}"}
-    exec(compile(text, file, "exec"), module)
-    return module[_NAME]
 
 
 def _places(walk: Walk, tile: Tile) -> Iterator[str]:

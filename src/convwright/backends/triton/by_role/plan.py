@@ -1,4 +1,4 @@
-"""A generated kernel made ready for one problem."""
+"""A kernel made ready for one problem."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 
 
-class ElementwisePlan(KernelPlan, RolePlan):
-    """Runs a generated kernel. Nothing is packed, and no workspace is needed."""
+class RoleKernelPlan(KernelPlan, RolePlan):
+    """Runs a kernel on operands by role, in their order. Nothing is packed, and no workspace is needed."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)

@@ -1,0 +1,68 @@
+"""How much of an output one program of a kernel computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from convwright.backends.triton.operands import power_of_two
+from convwright.backends.triton.pool.walk import Walk
+from convwright.core.candidate import Candidate, Config
+
+_THREADS_OF_A_WARP = 32
+_VECTOR_BYTES = 16
+_WARPS = 4
+_AREAS = (1024, 512, 2048)
+_MOST_COLUMNS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``, which
+    lie along the one before."""
+
+    rows: int
+    columns: int
+    warps: int
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        """The tile of a candidate."""
+        config = dict(candidate.config)
+        return cls(int(config.get("rows", 0)), int(config["columns"]), int(config["warps"]))
+
+    @property
+    def config(self) -> Config:
+        rows = (("rows", self.rows),) if self.rows else ()
+        return (*rows, ("columns", self.columns), ("warps", self.warps))
+
+    def lanes(self, walk: Walk, place: int) -> int:
+        """How many elements of a dimension a program has."""
+        last = len(walk.dims) - 1
+        return {last: self.columns, last - 1: self.rows}.get(place, 1) if self.rows else 1
+
+    def programs(self, walk: Walk) -> int:
+        """How many of them cover the output."""
+        if not self.rows:
+            return -(-walk.problem.y.numel // self.columns)
+        count = 1
+        for place, dim in enumerate(walk.dims):
+            count *= -(-dim.size // self.lanes(walk, place))
+        return count
+
+
+def tiles(walk: Walk) -> list[Tile]:
+    """The few that are worth trying, the most promising first. A thread has 16 bytes of the output where it reads as
+    many at a time. Where windows overlap instead, it has one element, whose neighbours are other threads'."""
+    threads = _WARPS * _THREADS_OF_A_WARP
+    base = threads * _VECTOR_BYTES // walk.problem.y.dtype.nbytes
+    most = max(power_of_two(walk.problem.y.numel), _THREADS_OF_A_WARP)
+    sizes = [(base, _WARPS), (base // 2, _WARPS), (2 * base, 2 * _WARPS)]
+    if not walk.is_side_by_side:
+        sizes = [(threads, _WARPS), (2 * threads, 2 * _WARPS), (base, _WARPS)]
+    found = [Tile(0, min(columns, most), warps) for columns, warps in sizes]
+    if len(walk.dims) > 1 and min(dim.size for dim in walk.dims[-2:]) > 1:
+        columns = min(power_of_two(walk.dims[-1].size), _MOST_COLUMNS)
+        rows = power_of_two(walk.dims[-2].size)
+        found += [Tile(min(rows, max(area // columns, 1)), columns, _WARPS) for area in _AREAS]
+    return list(dict.fromkeys(found))
