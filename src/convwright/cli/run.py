@@ -26,9 +26,7 @@ def run(
     profile: Annotated[bool, typer.Option("--profile", help="Say what each step takes.")] = False,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            help="Write what each step takes as a trace for Perfetto.", show_default=False
-        ),
+        typer.Option(help="Write what each step takes as a trace for Perfetto.", show_default=False),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
