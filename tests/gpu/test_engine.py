@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.fixture(autouse=True)
-def _exact_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+def _exact_float32() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 class Dense(nn.Module):

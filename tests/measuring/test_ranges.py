@@ -10,10 +10,10 @@ from torch.profiler import ProfilerActivity, profile
 
 import convwright as cw
 from convwright.errors import BadInput
+from convwright.measuring import ranges
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.ranges import Ranged, without_range
 from convwright.settings import settings
-from convwright.tuning import ranges
 from convwright.tuning.session import Choice, named, session
 
 X, W = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
