@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convwright.engine.assignment import Step
+from convwright.graph.layouts import layouts_of
 
 
 def what_runs(step: Step) -> str:
@@ -13,9 +14,9 @@ def what_runs(step: Step) -> str:
 
 
 def layouts(step: Step) -> str:
-    """Those of its images, each once."""
-    specs = [spec for role, spec in step.operation.operands.items() if len(spec.shape) > 2 and str(role) != "w"]
-    return "→".join(dict.fromkeys(spec.layout for spec in specs))
+    """Those of its images, each once, unless all layouts are the same in memory."""
+    specs = [spec for role, spec in step.operation.operands.items() if str(role) != "w"]
+    return "→".join(dict.fromkeys(spec.layout for spec in specs if len(layouts_of(spec)) > 1))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
