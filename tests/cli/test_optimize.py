@@ -75,6 +75,13 @@ def test_a_profile_is_printed_and_a_trace_written(run: Run, planned: str) -> Non
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
 
 
+def test_memory_is_told_and_drawn(run: Run, planned: str) -> None:
+    code, out, err = run("run", "engine", "--device", "cpu", "--memory", "--picture", "memory.svg")
+    assert (code, err) == (0, "")
+    assert "weights: " in out
+    assert "<svg" in Path("memory.svg").read_text()
+
+
 def test_inputs_and_outputs_are_files(run: Run, planned: str, tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     numpy.save("x.npy", x.numpy())

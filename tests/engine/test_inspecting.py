@@ -95,3 +95,19 @@ def test_only_a_step_with_a_candidate_is_pinned() -> None:
     foreign = next(step for step in engine.assignment.steps if isinstance(step.operation, Foreign))
     with pytest.raises(BadInput, match="is PyTorch's already"):
         engine.pin(foreign.name)
+
+
+def test_a_memory_report_counts_what_is_there_and_is_drawn(tmp_path: Path) -> None:
+    engine = made(Net())
+    report = engine.memory_report()
+    assert report.arena == engine.arena_bytes
+    assert report.plan.lower_bound <= report.arena <= sum(each.nbytes for each in report.buffers) + 256 * 20
+    weights = sum(each.numel() * 4 for each in engine.constants.values())
+    assert weights <= report.weights <= 4 * weights
+    assert report.tensors >= sum(each.nbytes for each in report.buffers if not each.is_workspace)
+    assert any(name.startswith("cumsum") for name in (each.name for each in report.outside))
+    assert f"weights: {report.weights:,} bytes" in str(report)
+    report.draw(tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(BadInput, match="a picture is a file that ends in"):
+        report.draw(tmp_path / "memory.txt")

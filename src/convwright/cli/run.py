@@ -28,6 +28,10 @@ def run(
         Path | None,
         typer.Option(help="Write what each step takes as a trace for Perfetto.", show_default=False),
     ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Say what lies in memory, and when.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw that to a .png, .svg or .pdf file.", show_default=False)
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
     ] = None,
@@ -59,6 +63,10 @@ def run(
         numpy.savez(out, *(output.float().cpu().numpy() for output in outputs))
     taken = measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6).call_us
     print(f"a call takes {taken.value:,.1f} µs [{taken.low:,.1f}, {taken.high:,.1f}]")
+    if memory:
+        print(f"\n{engine.memory_report()}")
+    if picture is not None:
+        engine.memory_report().draw(picture)
     if profile or trace is not None:
         found = engine.profile(*inputs)
         if trace is not None:

@@ -71,11 +71,15 @@ class Comparison:
 
 
 def step_errors(
-    program: Program, given: Sequence[Tensor], tolerance: float | None, save_to: Path | None
+    program: Program,
+    constants: Mapping[str, Tensor],
+    given: Sequence[Tensor],
+    tolerance: float | None,
+    save_to: Path | None,
 ) -> tuple[StepError, ...]:
     """Run the steps one by one. The operands and the results of the first that is over its tolerance are written to
     ``save_to``."""
-    watched = _Watched(program, tolerance, save_to)
+    watched = _Watched(program, constants, tolerance, save_to)
     watched.values = program.take(given)
     program.run(watched.values, at=watched.between)
     return tuple(watched.errors)
@@ -84,10 +88,12 @@ def step_errors(
 class _Watched:
     """Looks at what a step reads before it runs, and at what it has written after it."""
 
-    def __init__(self, program: Program, tolerance: float | None, save_to: Path | None) -> None:
+    def __init__(
+        self, program: Program, constants: Mapping[str, Tensor], tolerance: float | None, save_to: Path | None
+    ) -> None:
         self.values: Values = []
         self.errors: list[StepError] = []
-        self._program, self._tolerance, self._save_to = program, tolerance, save_to
+        self._program, self._constants, self._tolerance, self._save_to = program, constants, tolerance, save_to
         self._number, self._read = 0, dict[str, Tensor]()
 
     def between(self) -> None:
@@ -100,6 +106,8 @@ class _Watched:
         self._number += 1
 
     def _tensor(self, name: str) -> Tensor:
+        if name in self._constants:
+            return self._constants[name].to(self._program.device)
         tensor = self.values[self._program.place(name)]
         assert tensor is not None
         return tensor

@@ -18,6 +18,7 @@ from convwright.engine.assignment import Assignment
 from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.explained import explained
+from convwright.engine.memory_report import MemoryReport
 from convwright.engine.origin import Origin
 from convwright.engine.profile import Profile
 from convwright.engine.program import Program, Values
@@ -101,6 +102,10 @@ class Engine:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
         return explained(self.assignment, self.facts, self.memory_plan)
 
+    def memory_report(self) -> MemoryReport:
+        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena."""
+        return self._program.memory_report(self.constants.values())
+
     def profile(self, *inputs: Any) -> Profile:
         """What each step takes where it runs, on these inputs."""
         given, _ = torch_api.flatten(inputs)
@@ -119,7 +124,8 @@ class Engine:
         given, _ = torch_api.flatten(inputs)
         self._check(given)
         with undisturbed(self.device):
-            steps = step_errors(self._program, given, tolerance, None if save_to is None else Path(save_to))
+            path = None if save_to is None else Path(save_to)
+            steps = step_errors(self._program, self.constants, given, tolerance, path)
         return Comparison.of(steps, model, inputs, self(*inputs))
 
     def pin(self, name: str) -> Engine:

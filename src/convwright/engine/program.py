@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from convwright.core.plan import Plan
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
+from convwright.engine.memory_report import MemoryReport
 from convwright.engine.weights import Weights
 from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, Join, View
@@ -41,6 +42,16 @@ class Program:
             (self._runner(number, step, plan), self._dropped(number))
             for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True))
         ]
+
+    def memory_report(self, constants: Iterable[Tensor]) -> MemoryReport:
+        """What the arena holds and when, and what lies outside of it; ``constants`` are kept beside packed weights."""
+        assignment, layout = self.assignment, self._layout
+        wholes = {layout.root(name) for step in assignment.steps for name in step.writes} - set(assignment.inputs)
+        specs = assignment.tensors | assignment.wholes
+        return MemoryReport(
+            layout.plan, tuple(layout.buffers), tuple(layout.outside), self._weights.nbytes_with(constants),
+            sum(specs[name].span_bytes for name in wholes if name in specs), len(assignment.steps),
+        )  # fmt: skip
 
     def place(self, name: str) -> int:
         """Where a tensor stands among the values of a run."""
@@ -161,14 +172,18 @@ class _Layout:
                 first.setdefault(self.root(step.writes[0]), number)
         for view, root in self._root.items():
             self._last[root] = max(self._last.get(root, -1), self._last[view])
-        buffers = [Buffer(name, specs[name].span_bytes, start, self._last[name]) for name, start in first.items()]
-        buffers += [
-            Buffer(_workspace_of(number), plan.workspace_bytes, number, number)
+        self.buffers = [Buffer(name, specs[name].span_bytes, start, self._last[name]) for name, start in first.items()]
+        self.buffers += [
+            Buffer(_workspace_of(number), plan.workspace_bytes, number, number, is_workspace=True)
             for number, plan in enumerate(plans) if plan is not None and plan.workspace_bytes
         ]  # fmt: skip
-        self.plan = plan_memory(buffers)
-        written = {name for step in assignment.steps for name in step.writes}
-        self._dynamic = written - first.keys() - assignment.slices.keys()
+        self.plan = plan_memory(self.buffers)
+        written = {name: number for number, step in enumerate(assignment.steps) for name in step.writes}
+        self._dynamic = written.keys() - first.keys() - assignment.slices.keys()
+        self.outside = [
+            Buffer(name, specs[name].span_bytes, number, self._last.get(name, number))
+            for name, number in written.items() if name in self._dynamic and self.root(name) == name
+        ]  # fmt: skip
 
     def root(self, name: str) -> str:
         """The tensor whose memory it is."""

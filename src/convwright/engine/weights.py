@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from convwright.tensors import empty, lies_as
 
 
 class Weights:
-    """``tensors`` are all constants by name, on the device; ``operands`` those of each step by role, laid as its
-    operation reads them, and packed. Nobody writes to them, so that several programs may share them."""
+    """``operands`` are the constants of each step by role, laid as its operation reads them, and packed; ``tensors``
+    those that PyTorch's operators read, by name. Nobody writes to them, so that several programs may share them."""
 
     def __init__(
         self,
@@ -25,14 +25,31 @@ class Weights:
         constants: Mapping[str, Tensor],
         device: torch.device,
     ) -> None:
-        self.tensors = {name: constants[name].to(device) for name in assignment.constants}
-        steps = zip(assignment.steps, plans, strict=True)
-        self.operands = [{} if plan is None else self._operands(step, plan) for step, plan in steps]
+        there = {name: constants[name].to(device) for name in assignment.constants}
+        steps = list(zip(assignment.steps, plans, strict=True))
+        self.operands = [{} if plan is None else _operands(step, plan, there) for step, plan in steps]
+        as_they_are = {name for step, plan in steps if plan is None for _, name in step.reads}
+        as_they_are.update(assignment.outputs)
+        self.tensors = {name: tensor for name, tensor in there.items() if name in as_they_are}
 
-    def _operands(self, step: Step, plan: Plan) -> Mapping[str, Tensor]:
-        of = step.operation.operands
-        read = {role: _laid(self.tensors[name], of[role]) for role, name in step.reads if name in self.tensors}
-        return prepared(plan, read)
+    def nbytes_with(self, others: Iterable[Tensor]) -> int:
+        """Bytes of all memory that they and ``others`` lie in, each byte once."""
+        every = [*self.tensors.values(), *(each for of_step in self.operands for each in of_step.values()), *others]
+        return sum(dict(map(_memory, every)).values())
+
+
+def _operands(step: Step, plan: Plan, constants: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    of = step.operation.operands
+    read = {role: _laid(constants[name], of[role]) for role, name in step.reads if name in constants}
+    return prepared(plan, read)
+
+
+def _memory(tensor: Tensor) -> tuple[object, int]:
+    """What a tensor lies in, and how many bytes that has. What a library packs for itself has no address."""
+    if tensor.layout is not torch.strided:
+        return id(tensor), tensor.numel() * tensor.element_size()
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 def _laid(tensor: Tensor, spec: TensorSpec) -> Tensor:

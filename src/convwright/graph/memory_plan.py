@@ -19,6 +19,7 @@ class Buffer:
     nbytes: int
     first: int
     last: int
+    is_workspace: bool = False
 
     def overlaps(self, other: Buffer) -> bool:
         return self.first <= other.last and other.first <= self.last

@@ -1,0 +1,89 @@
+"""What an engine keeps in memory: the arena and what lies in it when, weights, and what lies elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from convwright.engine.step_text import table
+from convwright.errors import BadInput
+from convwright.graph.memory_plan import Buffer, MemoryPlan
+
+_PICTURES = (".png", ".svg", ".pdf")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """All in bytes. ``buffers`` lie in the arena, at the offsets of the ``plan``: tensors, and workspaces for one step
+    each. ``outside`` are tensors that PyTorch's operators make at each run. ``weights`` counts memory that several
+    steps share once; ``tensors`` is what all results of steps would take if each had memory of its own."""
+
+    plan: MemoryPlan
+    buffers: tuple[Buffer, ...]
+    outside: tuple[Buffer, ...]
+    weights: int
+    tensors: int
+    steps: int
+
+    @property
+    def arena(self) -> int:
+        return self.plan.nbytes
+
+    @property
+    def workspace(self) -> int:
+        """The largest workspace, which is a part of the arena."""
+        return max((each.nbytes for each in self.buffers if each.is_workspace), default=0)
+
+    def __str__(self) -> str:
+        rows = [
+            (each.name, f"{each.first}–{each.last}", f"{self.plan.offsets[each.name]:,}", f"{each.nbytes:,}")
+            for each in sorted(self.buffers, key=lambda each: (each.first, each.name))
+        ]
+        sums = [
+            f"arena: {self.arena:,} bytes, at least {self.plan.lower_bound:,} are alive at once",
+            f"largest workspace, in the arena: {self.workspace:,} bytes",
+            f"without reuse: {self.tensors:,} bytes",
+            f"weights: {self.weights:,} bytes",
+        ]
+        if self.outside:
+            names = ", ".join(each.name for each in self.outside)
+            sums.append(
+                f"made by PyTorch's operators at each run: {sum(e.nbytes for e in self.outside):,} bytes ({names})"
+            )
+        return "\n".join((table(("buffer", "steps", "offset", "bytes"), rows, numbers=3), "", *sums))
+
+    def draw(self, path: Path | str) -> None:
+        """Write a picture of the arena: steps from left to right, addresses upwards. The line is what is alive."""
+        path = Path(path)
+        if path.suffix not in _PICTURES:
+            raise BadInput(f"a picture is a file that ends in {', '.join(_PICTURES)}, got {str(path)!r}")
+        if find_spec("matplotlib") is None:
+            raise BadInput(
+                "pictures are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'"
+            )
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+
+        figure = Figure(figsize=(10, 5), layout="constrained")
+        axes: Any = figure.subplots()
+        unit, name = _unit(self.arena)
+        for place, each in enumerate(self.buffers):
+            corner = each.first - 0.5, self.plan.offsets[each.name] / unit
+            colour = "#bbbbbb" if each.is_workspace else _COLOURS[place % len(_COLOURS)]
+            size = each.last - each.first + 1, each.nbytes / unit
+            axes.add_patch(Rectangle(corner, *size, facecolor=colour, edgecolor="white", linewidth=0.4))
+        alive = [sum(e.nbytes for e in self.buffers if e.first <= at <= e.last) / unit for at in range(self.steps)]
+        axes.step(range(self.steps), alive, where="mid", color="black", linewidth=1.0, label="alive")
+        axes.set(xlim=(-0.5, self.steps - 0.5), ylim=(0, 1.05 * self.arena / unit), xlabel="step", ylabel=name)
+        axes.legend(loc="upper right")
+        figure.savefig(path)
+
+
+def _unit(nbytes: int) -> tuple[float, str]:
+    for power, name in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if nbytes >= 1000**power:
+            return 1000.0**power, name
+    return 1.0, "bytes"
