@@ -115,3 +115,16 @@ def test_a_mistake_is_one_sentence(run: Run, planned: str, words: tuple[str, ...
     assert out == ""
     assert sentence in err
     assert "Traceback" not in err
+
+
+def test_passes_say_what_they_change(run: Run) -> None:
+    code, out, err = run("passes", "models.py:small", "--diff")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("captured: ")
+    assert "  1 is folded into the weights of 0." in lines
+    assert any(line.startswith("  -") and "pointwise" in line for line in lines)
+    assert any(line.startswith("  +") and "w=0.weight with 1" in line for line in lines)
+    code, out, _ = run("passes", "models.py:small")
+    assert code == 0
+    assert not any(line.startswith(("  -", "  +")) for line in out.splitlines())

@@ -11,7 +11,6 @@ from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.interrupt import stoppable
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
-from convwright.errors import BadInput
 
 
 def optimize(
@@ -33,33 +32,19 @@ def optimize(
 
     Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read.
     """
-    from convwright.cli.targets import called, factory, running
+    from convwright.cli.model_target import model_and_example
+    from convwright.cli.targets import running
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
 
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
-        import torch
-
-        from convwright.core.dtype import DType
-        from convwright.engine.capture.example import Subject
         from convwright.engine.optimize import optimize as plan
-        from convwright.tensors import torch_dtype
 
         bar(0, 0, MAKING)
-        subject = Subject.made(called(target, factory(target)), by=target)
-        model, example = subject.module, subject.args
-        if model is None or subject.kwargs:
-            raise BadInput(f"{target!r} must return an nn.Module and a tensor or a tuple of tensors")
-        if dtype is not None:
-            cast = torch_dtype(DType.parse(dtype))
-            model = model.to(cast)
-            example = tuple(
-                each.to(cast) if isinstance(each, torch.Tensor) and each.is_floating_point() else each
-                for each in example
-            )
-        engine = plan(model.eval(), example, policy=policy, mode=mode, progress=bar)
+        model, example = model_and_example(target, dtype)
+        engine = plan(model, example, policy=policy, mode=mode, progress=bar)
         if out is not None:
             engine.save(out)
     print(engine.explain())

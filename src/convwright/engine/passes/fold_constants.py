@@ -24,7 +24,8 @@ def fold_constants(network: Network) -> Changed:
     if not made:
         return Changed(network)
     folded = Graph(graph.values, tuple(kept), graph.inputs, graph.outputs, (*graph.constants, *made)).needed()
-    sentences = tuple(f"{name} depends on constants only and is computed once." for name in made)
+    read = set(folded.constants)
+    sentences = tuple(f"{name} depends on constants only and is computed once." for name in made if name in read)
     return Changed(network.with_graph(folded, held), sentences)
 
 

@@ -1,0 +1,32 @@
+"""A target on the command line that is a model and an example of its input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from convwright.cli.targets import called, factory
+from convwright.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def model_and_example(target: str, dtype: str | None = None) -> tuple[nn.Module, tuple[Any, ...]]:
+    """What the target's function returns, cast to ``dtype``; the model is set to evaluate."""
+    import torch
+
+    from convwright.core.dtype import DType
+    from convwright.engine.capture.example import Subject
+    from convwright.tensors import torch_dtype
+
+    subject = Subject.made(called(target, factory(target)), by=target)
+    model, example = subject.module, subject.args
+    if model is None or subject.kwargs:
+        raise BadInput(f"{target!r} must return an nn.Module and a tensor or a tuple of tensors")
+    if dtype is not None:
+        cast = torch_dtype(DType.parse(dtype))
+        model = model.to(cast)
+        example = tuple(
+            each.to(cast) if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in example
+        )
+    return model.eval(), example

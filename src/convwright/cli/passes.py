@@ -1,0 +1,40 @@
+"""``convwright passes``: what happens to a network before it is planned."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from convwright.cli.advise import TARGET
+
+
+def passes(
+    target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
+    *,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the lines of the network that each pass changes.")] = False,
+) -> None:
+    """Capture a network and say what each pass changes in it. Nothing is measured, and the model stays as it is."""
+    from difflib import unified_diff
+
+    from convwright import torch_api
+    from convwright.cli.model_target import model_and_example
+    from convwright.cli.targets import running
+    from convwright.engine.export.exported import exported
+    from convwright.engine.passes.listed import PASSES
+
+    with running(target, as_json=False):
+        model, example = model_and_example(target)
+        network = exported(model, example, torch_api.flatten(example)[0]).network
+    print(f"captured: {len(network.graph.nodes)} nodes")
+    for name, change in PASSES.items():
+        changed = change(network)
+        before, after = (str(each.graph).splitlines() for each in (network, changed.network))
+        print(f"\n{name}: {len(changed.sentences)} changes, {len(changed.network.graph.nodes)} nodes are left")
+        for sentence in changed.sentences:
+            print(f"  {sentence}")
+        if diff:
+            for line in list(unified_diff(before, after, n=0, lineterm=""))[2:]:
+                if not line.startswith("@@"):
+                    print(f"  {line}")
+        network = changed.network
