@@ -5,7 +5,8 @@ Most names are PyTorch's own objects, bound once: to call one adds no frame of P
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from inspect import unwrap
 from typing import Any
@@ -148,6 +149,13 @@ def onednn_operator(name: str) -> Any:
 def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
     """A module's children by name, each as often as it stands there; what is put in takes its place."""
     return module._modules
+
+
+def with_children(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
+    """A copy of a module with others in the places of some of its children; everything else is the module's own."""
+    made: nn.Module = copy(module)
+    made._modules = {**module._modules, **children}
+    return made
 
 
 def has_hooks(module: nn.Module) -> bool:

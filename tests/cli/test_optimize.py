@@ -25,6 +25,18 @@ def small():
     layers = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1)
     return torch.nn.Sequential(*layers).eval(), torch.ones(2, 3, 8, 8)
 
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.second(y if float(y.sum()) > 0 else -y)
+
+def branching():
+    return Branching().eval(), torch.ones(2, 3, 8, 8)
+
 def by_name():
     model, x = small()
     return model, {"input": x}
@@ -128,3 +140,15 @@ def test_passes_say_what_they_change(run: Run) -> None:
     code, out, _ = run("passes", "models.py:small")
     assert code == 0
     assert not any(line.startswith(("  -", "  +")) for line in out.splitlines())
+
+
+def test_parts_of_a_model_are_planned_where_it_cannot_be_exported(run: Run) -> None:
+    code, _, err = run("optimize", "models.py:branching", "--mode", "heuristic")
+    assert code == 1
+    assert "cannot be exported as a whole" in err
+    code, out, err = run("optimize", "models.py:branching", "--mode", "heuristic", "--partial")
+    assert code == 0
+    assert [line for line in out.splitlines() if line.endswith(":")] == ["first:", "second:"]
+    code, _, err = run("optimize", "models.py:branching", "--mode", "heuristic", "--partial", "--out", "parts")
+    assert code == 2
+    assert "cannot be written to a folder" in err

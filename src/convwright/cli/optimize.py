@@ -11,6 +11,7 @@ from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.interrupt import stoppable
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.errors import BadInput
 
 
 def optimize(
@@ -26,6 +27,9 @@ def optimize(
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of the model's own.")] = 2.0,
     tf32: Tf32 = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")
+    ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
@@ -41,10 +45,13 @@ def optimize(
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.engine.optimize import optimize as plan
+        from convwright.engine.partial import PartialEngine
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
-        engine = plan(model, example, policy=policy, mode=mode, progress=bar)
+        engine = plan(model, example, policy=policy, mode=mode, progress=bar, partial=partial)
         if out is not None:
+            if isinstance(engine, PartialEngine):
+                raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")
             engine.save(out)
     print(engine.explain())

@@ -160,15 +160,22 @@ class Engine:
     def _compute(self) -> None:
         self._values = self._program.rerun()
 
-    def _check(self, given: Sequence[Any]) -> None:
+    def objection(self, given: Sequence[Any]) -> str | None:
+        """Why the engine does not take these tensors; None where it does."""
         names = self.assignment.inputs
         if len(given) != len(names):
-            raise BadInput(f"the engine takes {len(names)} tensors, got {len(given)}")
+            return f"the engine takes {len(names)} tensors, got {len(given)}"
         for name, tensor in zip(names, given, strict=True):
             spec = self.assignment.tensors[name]
             dtype = torch_dtype(spec.dtype)
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (spec.shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
-                raise BadInput(f"`{name}` must be {dtype} {spec.shape}, got {got}")
+                return f"`{name}` must be {dtype} {spec.shape}, got {got}"
             if tensor.device != self.device and tensor.device.type != self.device.type:
-                raise BadInput(f"`{name}` must be on {self.device}, got one on {tensor.device}")
+                return f"`{name}` must be on {self.device}, got one on {tensor.device}"
+        return None
+
+    def _check(self, given: Sequence[Any]) -> None:
+        reason = self.objection(given)
+        if reason is not None:
+            raise BadInput(reason)

@@ -1,0 +1,120 @@
+"""A model of which the largest parts that can be exported are engines, and the rest runs as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convwright import torch_api
+from convwright.engine.engine import Engine
+from convwright.errors import Refused
+
+_CONVOLUTIONS = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
+_Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
+
+
+class PartialEngine:
+    """``engines`` are those by the path of the submodule whose place each has. Called, it gives what the model gives.
+
+    What is no engine is the model's own: later changes of its weights are seen. Where an engine's input has other sizes
+    than in the example, the submodule itself runs. One thread at a time may call it.
+    """
+
+    def __init__(self, model: nn.Module, engines: Mapping[str, Engine]) -> None:
+        self.engines = dict(engines)
+        self._model = _with_engines(model, self.engines)
+
+    @torch.no_grad()
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """The model's outputs for these inputs."""
+        return self._model(*inputs, **named)
+
+    def explain(self) -> str:
+        """What each engine runs, one after the other."""
+        return "\n\n".join(f"{path}:\n{engine.explain()}" for path, engine in self.engines.items())
+
+    def update(self, model: nn.Module) -> None:
+        """Let each engine take the weights of its submodule of ``model``."""
+        for path, engine in self.engines.items():
+            engine.update(model.get_submodule(path))
+
+
+def planned_in_parts(model: nn.Module, inputs: tuple[Any, ...], plan: _Plan, why: Refused) -> PartialEngine:
+    """Plan submodules with convolutions, from the outermost ones inwards, by what they are given when the model runs on
+    ``inputs``; ``why`` the model itself cannot be."""
+    given = _given(model, inputs)
+    engines = dict(_planned("", model, given, plan))
+    if not engines:
+        raise Refused(f"no part of the model can be exported either: {why}")
+    return PartialEngine(model, engines)
+
+
+def _planned(
+    path: str, module: nn.Module, given: Mapping[nn.Module, tuple[Any, ...]], plan: _Plan
+) -> Iterator[tuple[str, Engine]]:
+    for name, child in module.named_children():
+        inside = f"{path}.{name}" if path else name
+        if not any(isinstance(each, _CONVOLUTIONS) for each in child.modules()):
+            continue
+        try:
+            if child in given:
+                yield inside, plan(child, given[child])
+                continue
+        except Refused:
+            pass
+        yield from _planned(inside, child, given, plan)
+
+
+@torch.no_grad()
+def _given(model: nn.Module, inputs: tuple[Any, ...]) -> dict[nn.Module, tuple[Any, ...]]:
+    """What each submodule is called with, where that is tensors of the same sizes each time."""
+    found, unlike = dict[nn.Module, tuple[Any, ...]](), set[nn.Module]()
+
+    def note(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        tensors = torch_api.flatten(args)[0]
+        plain = bool(tensors) and not named and all(isinstance(each, Tensor) for each in tensors)
+        if not plain or (module in found and _forms(found[module]) != _forms(args)):
+            unlike.add(module)
+        found.setdefault(module, args)
+
+    hooks = [each.register_forward_pre_hook(note, with_kwargs=True) for each in model.modules()]
+    try:
+        model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {module: args for module, args in found.items() if module not in unlike}
+
+
+def _forms(args: tuple[Any, ...]) -> list[Any]:
+    return [(each.shape, each.stride(), each.dtype) for each in torch_api.flatten(args)[0]]
+
+
+class _Planned(nn.Module):
+    """In the place of a submodule: its engine, or the submodule itself for what the engine does not take."""
+
+    def __init__(self, module: nn.Module, engine: Engine) -> None:
+        super().__init__()
+        self.module, self.engine = module, engine
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        fits = not named and self.engine.objection(torch_api.flatten(args)[0]) is None
+        return self.engine(*args) if fits else self.module(*args, **named)
+
+
+def _with_engines(model: nn.Module, engines: Mapping[str, Engine], path: str = "") -> nn.Module:
+    """The model with engines in the places of submodules. Modules around them are copied, all others are its own."""
+    if path in engines:
+        return _Planned(model, engines[path])
+    children = {name: f"{path}.{name}" if path else name for name, _ in model.named_children()}
+    own = {
+        name: _with_engines(model.get_submodule(name), engines, inside)
+        for name, inside in children.items()
+        if any(each == inside or each.startswith(f"{inside}.") for each in engines)
+    }
+    return torch_api.with_children(model, own)
