@@ -83,6 +83,7 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
     (lambda x: [each.relu() for each in x.permute(0, 2, 3, 1).split(3, -1)], 1),
     (lambda x: x.permute(0, 2, 3, 1).unbind(1)[2] * x.select(2, -1).transpose(1, 2), 1),
     (lambda x: x.chunk(2, 3)[0] + x[0, 1, 2, 3], 0),
+    (lambda x: torch.stack([x * 2, x + 1, x.relu()], 1).sum(1) + torch.stack([x + 3, x * 3], -1).amax(-1), 0),
     (lambda x: torch.addcmul(x, x, x.permute(0, 1, 2, 3), value=0.5), 0),
 ]
 

@@ -244,12 +244,27 @@ def foreign(builder: Builder, node: Any) -> None:
 def joined(builder: Builder, node: Any) -> bool:
     """Concatenation of what is computed; PyTorch's promotes dtypes and skips what is empty, which stays with it."""
     given = arguments(node)
-    values = [builder.value(each) for each in given["tensors"]]
+    return _join(builder, node, [builder.value(each) for each in given["tensors"]], given["dim"])
+
+
+def stacked(builder: Builder, node: Any) -> bool:
+    """Concatenation along a new dimension."""
+    given, rank = arguments(node), len(builder.result(node).shape)
+    dim, values = given["dim"] % rank, [builder.value(each) for each in given["tensors"]]
+    shapes = [builder.spec(value).shape for value in values]
+    views = [
+        builder.view(f"{builder.name(node)}_{place}", value, (*shape[:dim], 1, *shape[dim:]))
+        for place, (value, shape) in enumerate(zip(values, shapes, strict=True))
+    ]
+    return _join(builder, node, views, dim)
+
+
+def _join(builder: Builder, node: Any, values: list[str], dim: int) -> bool:
     inputs, result = tuple(dense(builder.spec(value)) for value in values), builder.result(node)
     plain = all(spec.dtype is result.dtype and len(spec.shape) == len(result.shape) for spec in inputs)
     if not plain or 0 in result.shape or any(map(builder.is_constant, values)):
         return False
-    operation = Join(inputs, dense(result), given["dim"] % len(result.shape))
+    operation = Join(inputs, dense(result), dim % len(result.shape))
     reads = {f"x{place}": value for place, value in enumerate(values)}
     return builder.is_(node, builder.compute(builder.name(node), operation, reads))
 
@@ -287,7 +302,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.{name}" for name in _FORWARD), convolution),
     "aten.conv_transpose1d.default": transposed_convolution,
     **dict.fromkeys((f"aten.conv_transpose{rank}d.input" for rank in (2, 3)), transposed_convolution),
-    "aten.linear.default": linear, "aten.cat.default": joined,
+    "aten.linear.default": linear, "aten.cat.default": joined, "aten.stack.default": stacked,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     **rows.TRANSLATIONS, **parts.TRANSLATIONS, **pools.TRANSLATIONS,
     "aten.permute.default": permute, "aten.transpose.int": permute,
