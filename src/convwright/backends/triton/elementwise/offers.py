@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convwright.backends.triton.by_role.served import DTYPES, MOST_PROGRAMS, offered, why_not_served
 from convwright.backends.triton.elementwise.source import NAME as KERNEL
 from convwright.backends.triton.elementwise.source import source
 from convwright.backends.triton.elementwise.tile import MOST_OF_A_ROW, Tile, tiles
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.generated.kernel import kernel
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
-from convwright.core.candidate import Candidate, Offer, Refusal, Source
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType, plain_arithmetic
+from convwright.core.dtype import DType
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Cast, steps
 from convwright.core.kinds.pointwise import PointwiseProblem
 
 ALGORITHM = "elementwise"
 NAME = f"triton/{ALGORITHM}"
-_DTYPES = (DType.FP32, DType.FP16, DType.BF16)
-_MOST_ELEMENTS = 2**40
-_MOST_PROGRAMS = 2**31 - 1
 # As the times that kernels took, more than what moving their operands takes, on no GPU yet: for an order among tiles.
 _LEAST_US, _TIMES, _TIMES_UNALIGNED = 2.0, 1.2, 4.0
 
@@ -34,35 +32,20 @@ def offers(problem: PointwiseProblem | CopyProblem, device: DeviceFacts) -> Iter
         return
     walk = Walk.of(problem)
     for tile in tiles(walk):
-        if tile.programs(walk) <= _MOST_PROGRAMS:
-            yield Candidate(
-                problem, "triton", ALGORITHM, tile.config, plain_arithmetic(problem.dtype), 0, True, Source.RULE,
-                compiles=True, estimated_us=_estimated_us(problem, walk, tile, device),
-            )  # fmt: skip
+        if tile.programs(walk) <= MOST_PROGRAMS:
+            yield offered(problem, ALGORITHM, tile.config, _estimated_us(problem, walk, tile, device))
 
 
 def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
     """Why a generated kernel cannot compute ``problem``, or None where it can."""
-    stored = {spec.dtype for spec in problem.operands.values()}
-    if len(stored) > 1 or isinstance(problem, PointwiseProblem):
-        for dtype in sorted(stored):
-            if dtype not in _DTYPES:
-                return f"computes {', '.join(_DTYPES)}, not {dtype}"
-    if not problem.y.numel:
-        return f"needs something to compute, got an output of {problem.y.shape}"
-    for name, spec in problem.operands.items():
-        if any(stride < 0 for stride in spec.strides):
-            return f"serves strides that are not negative, got {spec.strides} of `{name}`"
-        if spec.span_bytes >= _MOST_ELEMENTS:
-            return f"serves operands that span less than 2^40 bytes, got {spec.span_bytes:,} of `{name}`"
-        rounded = _rounded_to(problem)
+    stored, rounded = {spec.dtype for spec in problem.operands.values()}, _rounded_to(problem)
+    computed = stored if len(stored) > 1 or isinstance(problem, PointwiseProblem) else ()
+    reason = why_not_served(problem, computed=computed, rounded=rounded)
+    if reason is not None:
+        return reason
     if isinstance(problem, PointwiseProblem) and problem.row and problem.row_size > MOST_OF_A_ROW:
         return f"holds a row in registers, at most {MOST_OF_A_ROW:,} elements, got {problem.row_size:,}"
-    if not rounded <= set(_DTYPES):
-        return "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
-    if DType.BF16 in rounded and interpreting():
-        return "cannot run in Triton's interpreter, which cuts bf16 off and does not round"
-    return None
+    return None if rounded <= {*DTYPES} else "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
 
 
 def _rounded_to(problem: PointwiseProblem | CopyProblem) -> set[DType]:

@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import Self
 
+from convwright.backends.triton.by_role.served import MOST_PROGRAMS, offered, why_not_served
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.backends.triton.operands import depth, moves, offsets_are_wide, pair, power_of_two
-from convwright.core.candidate import Candidate, Config, Offer, Refusal, Source
+from convwright.core.candidate import Candidate, Config, Offer, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType, plain_arithmetic
 from convwright.core.kinds.resize import Interpolation, ResizeProblem
 
 ALGORITHM = "resize"
 NAME = f"triton/{ALGORITHM}"
-_DTYPES = (DType.FP32, DType.FP16, DType.BF16)
 # Places count exactly in fp32 up to here, with their halves.
 _MOST_PIXELS = 2**23
-_MOST_BYTES = 2**40
-_MOST_PROGRAMS = 2**31 - 1
 _WARPS = 4
 # Elements of a tile, and at most so many and at least so many of them side by side.
 _AREAS = (1024, 2048, 512)
@@ -60,30 +57,17 @@ def offers(problem: ResizeProblem, device: DeviceFacts) -> Iterator[Offer]:
         yield Refusal(NAME, reason)
         return
     for tile in tiles(problem):
-        if tile.programs(problem) <= _MOST_PROGRAMS:
-            yield Candidate(
-                problem, "triton", ALGORITHM, tile.config, plain_arithmetic(problem.dtype), 0, True, Source.RULE,
-                compiles=True, estimated_us=_estimated_us(problem, tile, device),
-            )  # fmt: skip
+        if tile.programs(problem) <= MOST_PROGRAMS:
+            yield offered(problem, ALGORITHM, tile.config, _estimated_us(problem, tile, device))
 
 
 def refusal_reason(problem: ResizeProblem) -> str | None:
     """Why the kernel cannot compute ``problem``, or None where it can."""
-    if problem.dtype not in _DTYPES:
-        return f"computes {', '.join(_DTYPES)}, not {problem.dtype}"
-    if not problem.y.numel:
-        return f"needs something to compute, got an output of {problem.y.shape}"
     for name, spec in problem.operands.items():
-        if any(stride < 0 for stride in spec.strides):
-            return f"serves strides that are not negative, got {spec.strides} of `{name}`"
-        if spec.span_bytes >= _MOST_BYTES:
-            return f"serves operands that span less than 2^40 bytes, got {spec.span_bytes:,} of `{name}`"
         if max(spec.shape[2:]) >= _MOST_PIXELS:
             return f"serves fewer than 2^23 pixels along a dimension, got {max(spec.shape[2:]):,} of `{name}`"
-    is_linear = problem.interpolation is Interpolation.LINEAR
-    if problem.dtype is DType.BF16 and is_linear and interpreting():
-        return "cannot run in Triton's interpreter, which cuts bf16 off and does not round"
-    return None
+    rounded = [problem.dtype] if problem.interpolation is Interpolation.LINEAR else []
+    return why_not_served(problem, computed=[problem.dtype], rounded=rounded)
 
 
 def inner(problem: ResizeProblem) -> int:

@@ -1,0 +1,39 @@
+"""What kernels for problems whose operands are known by their roles have in common: what they serve, and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convwright.backends.triton.launching.kernel_call import interpreting
+from convwright.core.candidate import Candidate, Config, Source
+from convwright.core.dtype import DType, plain_arithmetic
+from convwright.core.kinds.problem import Problem
+
+DTYPES = (DType.FP32, DType.FP16, DType.BF16)
+MOST_PROGRAMS = 2**31 - 1
+_MOST_BYTES = 2**40
+
+
+def why_not_served(problem: Problem, *, computed: Iterable[DType], rounded: Iterable[DType]) -> str | None:
+    """Why no such kernel computes a problem that has operands ``computed`` and ``rounded`` in these dtypes."""
+    for dtype in sorted(computed):
+        if dtype not in DTYPES:
+            return f"computes {', '.join(DTYPES)}, not {dtype}"
+    if not problem.output.numel:
+        return f"needs something to compute, got an output of {problem.output.shape}"
+    for name, spec in problem.operands.items():
+        if any(stride < 0 for stride in spec.strides):
+            return f"serves strides that are not negative, got {spec.strides} of `{name}`"
+        if spec.span_bytes >= _MOST_BYTES:
+            return f"serves operands that span less than 2^40 bytes, got {spec.span_bytes:,} of `{name}`"
+    if DType.BF16 in rounded and interpreting():
+        return "cannot run in Triton's interpreter, which cuts bf16 off and does not round"
+    return None
+
+
+def offered(problem: Problem, algorithm: str, config: Config, estimated_us: float | None) -> Candidate:
+    """A candidate that is compiled and needs no workspace."""
+    return Candidate(
+        problem, "triton", algorithm, config, plain_arithmetic(problem.dtype), 0, True, Source.RULE, compiles=True,
+        estimated_us=estimated_us,
+    )  # fmt: skip
