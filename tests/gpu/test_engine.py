@@ -165,3 +165,24 @@ class Pixels(nn.Module):
 def test_pixelwise_layers_are_convolutions(dtype: torch.dtype) -> None:
     model, x = Pixels().cuda().to(dtype).eval(), torch.randn(8, 32, 28, 28, device="cuda", dtype=dtype)
     check(optimize(model, x, mode=Mode.HEURISTIC), model, x)
+
+
+def test_new_weights_and_clones() -> None:
+    model, other, x = Dense(2).cuda().eval(), Dense(2).cuda().eval(), torch.randn(4, 32, 32, 32, device="cuda")
+    for parameter in other.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    before, clone = engine(x), engine.clone()
+    engine.update(other)
+    check(engine, other, x)
+    assert torch.equal(clone(x), before)
+    check(clone, model, x)
+
+
+def test_a_profile_and_a_comparison() -> None:
+    model, x = Dense(2).cuda().half().eval(), torch.randn(4, 32, 32, 32, device="cuda", dtype=torch.float16)
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    assert len(engine.profile(x).steps) == len(engine.assignment.steps)
+    assert engine.compare(model, x).first_over is None
+    report = engine.memory_report()
+    assert report.plan.lower_bound <= report.arena == engine.arena_bytes

@@ -88,10 +88,12 @@ class Engine:
 
     def update(self, model: nn.Module) -> None:
         """Take the weights that ``model`` has by now. It must be the model that the engine was made of, or one like it;
-        nothing is searched again. What is in flight ends with the weights that it began with."""
+        nothing is searched again. On a GPU it waits for the runs that were begun."""
         if self._origin is None:
             raise BadInput("an engine from a folder does not know how its weights follow from a model's: make it anew")
         self.constants = self._origin.network(model).constants
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # they use memory that is given back
         self._ready(self.constants)
 
     def save(self, folder: Path | str) -> None:
