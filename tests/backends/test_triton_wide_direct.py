@@ -189,8 +189,7 @@ COMPILED = [
     ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16 tag:nhwc dir:backward_data", "sm_80", 1),
     ("g32mb32ic32ih112oc32kh3ph1 dir:backward_data ep:silu dt:fp16", "sm_90", 1),
     ("g384mb8ic384ih28oc384kh31ph15", "sm_90", 1),
-    ("mb32ic3ih224oc32kh3sh2ph1 ep:bias+relu", "sm_90", 2),
-    ("ic3ih224oc64kh3ph1", "sm_80", 1),
+    ("mb32ic3ih224oc32kh3sh2ph1 ep:bias+relu", "sm_90", 1),
 ]
 
 
