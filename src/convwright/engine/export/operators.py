@@ -16,11 +16,10 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Apply, Constant, Expression, Operand, names
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import OPERAND_NAMES
-from convwright.core.kinds.resize import Interpolation, ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
-from convwright.engine.export import expressions, parts, pools, rows
+from convwright.engine.export import expressions, parts, pools, resizes, rows
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, Unknown, per_channel
 from convwright.engine.export.foreign import written
@@ -269,47 +268,22 @@ def _join(builder: Builder, node: Any, values: list[str], dim: int) -> bool:
     return builder.is_(node, builder.compute(builder.name(node), operation, reads))
 
 
-def resize(builder: Builder, node: Any) -> bool:
-    """Other sizes of an image; what PyTorch's own kernels do not agree on stays with them."""
-    given = arguments(node)
-    x = builder.value(given["input"] if "input" in given else given["self"])
-    spec, result = builder.spec(x), builder.result(node)
-    interpolation = Interpolation.NEAREST if "nearest" in str(node.target) else Interpolation.LINEAR
-    scales = given.get("scale_factors")
-    if "input" not in given:  # not the overload whose scales are a list
-        scales = [given[name] for name in given if name.startswith("scales")]
-    try:
-        problem = ResizeProblem(
-            dense(spec), TensorSpec(result.shape, result.dtype), interpolation, bool(given.get("align_corners")),
-            tuple(scales or ()),
-        )  # fmt: skip
-    except ConvwrightError:
-        return False
-    return builder.is_(node, builder.compute(builder.name(node), problem, {"x": x}))
-
-
 _VIEWS = ("view.default", "reshape.default", "unsafe_view.default", "_unsafe_view.default", "flatten.using_ints",
           "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims")  # fmt: skip
 _SAME = ("clone.default", "alias.default", "detach.default", "contiguous.default", "dropout.default",
          "_to_copy.default", "to.dtype", "lift_fresh_copy.default")  # fmt: skip
 _FORWARD = tuple(f"conv{rank}d.{overload}" for rank in (1, 2, 3) for overload in ("default", "padding"))
-_RESIZES = tuple(
-    f"upsample_{name}.{overload}"
-    for name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")
-    for overload in ("vec", "default")
-)
 TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.{name}" for name in _FORWARD), convolution),
     "aten.conv_transpose1d.default": transposed_convolution,
     **dict.fromkeys((f"aten.conv_transpose{rank}d.input" for rank in (2, 3)), transposed_convolution),
     "aten.linear.default": linear, "aten.cat.default": joined, "aten.stack.default": stacked,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
-    **rows.TRANSLATIONS, **parts.TRANSLATIONS, **pools.TRANSLATIONS,
+    **rows.TRANSLATIONS, **parts.TRANSLATIONS, **resizes.TRANSLATIONS, **pools.TRANSLATIONS,
     "aten.permute.default": permute, "aten.transpose.int": permute,
     "aten.pad.default": padding, "aten.constant_pad_nd.default": padding,
     **dict.fromkeys((f"aten.{name}" for name in _VIEWS), view),
     **dict.fromkeys((f"aten.{name}" for name in _SAME), same),
-    **dict.fromkeys((f"aten.{name}" for name in _RESIZES), resize),
     **dict.fromkeys(expressions.BUILDERS, pointwise),
     str(operator.getitem): part,
 }  # fmt: skip
