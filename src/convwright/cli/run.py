@@ -63,10 +63,11 @@ def run(
         numpy.savez(out, *(output.float().cpu().numpy() for output in outputs))
     taken = measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6).call_us
     print(f"a call takes {taken.value:,.1f} µs [{taken.low:,.1f}, {taken.high:,.1f}]")
+    report = engine.memory_report()
     if memory:
-        print(f"\n{engine.memory_report()}")
+        print(f"\n{report}")
     if picture is not None:
-        engine.memory_report().draw(picture)
+        report.draw(picture)
     if profile or trace is not None:
         found = engine.profile(*inputs)
         if trace is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from convwright.core.dtype import DType
 from convwright.engine.checking import relative_l2
 from convwright.engine.program import Program, Values
 from convwright.engine.reference import evaluated
+from convwright.engine.saved import safetensors
 from convwright.engine.step_text import table, what_runs
-from convwright.errors import BackendError
 from convwright.graph.operations import NOTHING_RUNS
 
 # The relative L2 error that a step may show by default, by what it writes: some times what rounding explains, TF32 and
@@ -132,7 +131,4 @@ def _save(path: Path, read: Mapping[str, Tensor], made: Sequence[Tensor], right:
     tensors = dict(read)
     for name, written in (("written", made), ("right", right)):
         tensors |= {f"{name}.{place}": each for place, each in enumerate(written)}
-    try:
-        import_module("safetensors.torch").save_file({name: each.contiguous() for name, each in tensors.items()}, path)
-    except ImportError:
-        raise BackendError("saving tensors needs safetensors: pip install 'convwright[engine]'") from None
+    safetensors().save_file({name: each.contiguous() for name, each in tensors.items()}, path)

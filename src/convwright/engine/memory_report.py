@@ -1,4 +1,4 @@
-"""What an engine keeps in memory: the arena and what lies in it when, weights, and what lies elsewhere."""
+"""What an engine keeps in memory: the buffers in its arena and their lifetimes, its weights, and tensors outside."""
 
 from __future__ import annotations
 

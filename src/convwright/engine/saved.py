@@ -63,4 +63,6 @@ def safetensors() -> Any:
     try:
         return import_module("safetensors.torch")
     except ImportError:
-        raise BackendError("saving an engine needs safetensors: pip install 'convwright[engine]'") from None
+        raise BackendError(
+            "safetensors keeps tensors in files, and is not installed here: pip install 'convwright[engine]'"
+        ) from None

@@ -41,8 +41,8 @@ def whole_hash(root: Path = _ROOT) -> str:
 
 
 def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
-    """The files of what a kernel serves and of its plan, and of all modules that these import. What has no
-    plan of its own has that of kernels by role."""
+    """The files that say what a kernel serves and how it is planned, and all modules that these import. A kernel
+    without a plan of its own uses the plan in ``by_role``."""
     plan = root / kernel / "plan.py"
     found, open_ = (
         set[Path](),

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 from convwright.core.dtype import DType
 from convwright.core.kinds.pool_window import Pooling, output_shape
 from convwright.core.kinds.sizes import (
+    along,
     named_sizes,
     no_more,
     read_flag,
     read_options,
     read_sizes,
     read_tag,
+    read_tags,
     sizes_text,
-    tag_text,
+    tags_text,
 )
 from convwright.errors import BadInput
 from convwright.naming import one_of, whole_number
@@ -47,9 +49,7 @@ def full(problem: PoolProblem) -> str:
         )
         for axis, value in zip(_AXES[len(x.shape)], values, strict=True)
     )  # fmt: skip
-    tags = tag_text(x), tag_text(y)
-    tag = tags[0] if tags[0] == tags[1] else f"x={tags[0]},y={tags[1]}"
-    words = [f"pool {problem.pooling} {sizes_text(x.shape)} {window} dt:{problem.dtype} tag:{tag}"]
+    words = [f"pool {problem.pooling} {sizes_text(x.shape)} {window} dt:{problem.dtype} tag:{tags_text(x, y)}"]
     words += ["ceil:1"] * problem.ceil + ["include_pad:0"] * (not problem.includes_padding)
     words += [] if problem.divisor is None else [f"divisor:{problem.divisor}"]
     return " ".join(words)
@@ -64,7 +64,7 @@ def parse(text: str, make: type[PoolProblem]) -> PoolProblem:
     if len(shape) not in _AXES:
         raise BadInput(f"a pool has one to three sizes such as ih112 beside its channels, got {words[1]!r}")
     window, options = _read_window(words[2], _AXES[len(shape)]), read_options(words[3:])
-    dtype, tags = DType.parse(options.pop("dt", "fp32")), _read_tags(options.pop("tag", "nchw"))
+    dtype, tags = DType.parse(options.pop("dt", "fp32")), read_tags(options.pop("tag", "nchw"))
     ceil = read_flag("ceil", options.pop("ceil", "0"))
     includes_padding = read_flag("include_pad", options.pop("include_pad", "1"))
     divisor = whole_number("divisor", options.pop("divisor")) if "divisor" in options else None
@@ -86,26 +86,7 @@ def _read_window(word: str, axes: str) -> _Window:
     if f"k{axes[0]}" not in given:
         raise BadInput(f"the window's size 'k{axes[0]}' is missing in {word!r}")
     none = (0,) * len(axes)
-    taps = _each("k", axes, given, none)
-    dilation = tuple(each + 1 for each in _each("d", axes, given, none))
-    return taps, _each("s", axes, given, taps), _each("p", axes, given, none), dilation
-
-
-def _each(name: str, axes: str, given: dict[str, int], usual: tuple[int, ...]) -> tuple[int, ...]:
-    """The number of each axis: its own, that of the axis before, or the usual one."""
-    found: list[int] = []
-    last: int | None = None
-    for axis, number in zip(axes, usual, strict=True):
-        last = given.get(name + axis, last)
-        found.append(number if last is None else last)
-    return tuple(found)
-
-
-def _read_tags(text: str) -> tuple[str, str]:
-    """How x and y lie."""
-    if "=" not in text:
-        return text, text
-    named = dict(part.partition("=")[::2] for part in text.split(","))
-    if [*sorted(named)] != ["x", "y"] or text.count("=") != 2:
-        raise BadInput(f"`tag` must name x and y once each, for example tag:x=nchw,y=nhwc, got {text!r}")
-    return named["x"], named["y"]
+    ks, ss, ps, ds = ([name + axis for axis in axes] for name in "kspd")
+    taps = along(ks, given, none)
+    dilation = tuple(each + 1 for each in along(ds, given, none))
+    return taps, along(ss, given, taps), along(ps, given, none), dilation

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 from convwright.core.dtype import DType
 from convwright.core.kinds.sizes import (
     LETTERS,
+    along,
     named_sizes,
     no_more,
     read_options,
     read_sizes,
     read_tag,
+    read_tags,
     sizes_text,
-    tag_text,
+    tags_text,
 )
 from convwright.errors import BadInput
 
@@ -39,9 +41,7 @@ def full(problem: ResizeProblem) -> str:
     """The full text of ``problem``; ``parse`` gives the same problem back."""
     x, y, names = problem.x, problem.y, _names(len(problem.x.shape))
     out = "".join(f"o{name}{size}" for name, size in zip(names, y.shape[2:], strict=True))
-    tags = tag_text(x), tag_text(y)
-    tag = tags[0] if tags[0] == tags[1] else f"x={tags[0]},y={tags[1]}"
-    words = [f"resize {problem.interpolation} {sizes_text(x.shape)} {out} dt:{x.dtype} tag:{tag}"]
+    words = [f"resize {problem.interpolation} {sizes_text(x.shape)} {out} dt:{x.dtype} tag:{tags_text(x, y)}"]
     words += [f"align:{_CORNERS}"] * problem.aligned_corners
     given = [f"{name}={scale!r}" for name, scale in zip(names, problem.scales, strict=False) if scale is not None]
     return " ".join(words + [f"scale:{','.join(given)}"] * bool(given))
@@ -56,12 +56,12 @@ def parse(text: str, make: type[ResizeProblem]) -> ResizeProblem:
     if not 3 <= len(shape) <= 5:
         raise BadInput(f"a resize has 1 to 3 spatial dimensions, got {words[1]!r}")
     y_shape = (*shape[:2], *_output(words[2], shape))
-    dtype, tags = DType.parse(options.pop("dt", "fp32")), _tags(options.pop("tag", "nchw"))
+    dtype, tags = DType.parse(options.pop("dt", "fp32")), read_tags(options.pop("tag", "nchw"))
     align, scale = options.pop("align", None), options.pop("scale", "")
     no_more(options, "a resize", "dt, tag, align and scale", text)
     if align not in (None, _CORNERS):
         raise BadInput(f"`align` is written align:{_CORNERS} or left out, got {align!r}")
-    x, y = (read_tag(tags[name], each, dtype) for name, each in (("x", shape), ("y", y_shape)))
+    x, y = (read_tag(tag, each, dtype) for tag, each in zip(tags, (shape, y_shape), strict=True))
     scales = _scales(scale, _names(len(shape))) if scale else ()
     return make(x, y, how, aligned_corners=align is not None, scales=scales)  # type: ignore[arg-type]
 
@@ -72,23 +72,12 @@ def _names(rank: int) -> str:
 
 
 def _output(word: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The output's sizes; one that is left out is that of the dimension before it."""
-    names = [f"o{name}" for name in _names(len(shape))]
-    sizes, found = named_sizes(word, tuple(names), "oh56"), list[int]()
-    for name in names:
-        if name not in sizes and not found:
-            raise BadInput(f"{name!r} is missing in {word!r}")
-        found.append(sizes.get(name, found[-1] if found else 0))
-    return tuple(found)
-
-
-def _tags(text: str) -> dict[str, str]:
-    if "=" not in text:
-        return {"x": text, "y": text}
-    parts = [part.partition("=")[::2] for part in text.split(",")]
-    if sorted(name for name, _ in parts) != ["x", "y"]:
-        raise BadInput(f"`tag` must name x and y once each, for example tag:x=nchw,y=nhwc, got {text!r}")
-    return dict(parts)
+    """The output's sizes. A size that is not given is the size of the dimension before it."""
+    names = tuple(f"o{name}" for name in _names(len(shape)))
+    sizes = named_sizes(word, names, "oh56")
+    if names[0] not in sizes:
+        raise BadInput(f"{names[0]!r} is missing in {word!r}")
+    return along(names, sizes, shape[2:])
 
 
 def _scales(text: str, names: str) -> tuple[float | None, ...]:

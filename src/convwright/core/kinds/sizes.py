@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from convwright.core.dtype import DType
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
@@ -85,6 +86,41 @@ def read_tag(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
     else:
         strides = dense_strides(shape, one_of(Layout, "a layout", order, but=Layout.STRIDED))
     return TensorSpec(shape, dtype, strides, alignment)
+
+
+def tags_text(x: TensorSpec, y: TensorSpec) -> str:
+    """How an input and an output lie: one tag where both lie alike, or ``x=…,y=…``."""
+    x_tag, y_tag = tag_text(x), tag_text(y)
+    return x_tag if x_tag == y_tag else f"x={x_tag},y={y_tag}"
+
+
+def read_tags(text: str) -> tuple[str, str]:
+    """The tags of an input and an output.
+
+    >>> read_tags("nhwc"), read_tags("y=nchw,x=nhwc")
+    (('nhwc', 'nhwc'), ('nhwc', 'nchw'))
+    """
+    if "=" not in text:
+        return text, text
+    named = dict(part.partition("=")[::2] for part in text.split(","))
+    if [*sorted(named)] != ["x", "y"] or text.count("=") != 2:
+        raise BadInput(f"`tag` must name x and y once each, for example tag:x=nchw,y=nhwc, got {text!r}")
+    return named["x"], named["y"]
+
+
+def along(names: Iterable[str], given: Mapping[str, int], usual: Iterable[int]) -> tuple[int, ...]:
+    """A number for each axis. An axis that is not given has the number of the axis before it, or the usual one if no
+    axis before it is given.
+
+    >>> along(("kd", "kh", "kw"), {"kh": 3}, (1, 1, 1))
+    (1, 3, 3)
+    """
+    found: list[int] = []
+    last: int | None = None
+    for name, number in zip(names, usual, strict=True):
+        last = given.get(name, last)
+        found.append(number if last is None else last)
+    return tuple(found)
 
 
 def read_options(words: list[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -65,7 +65,7 @@ class Builder:
             return
 
     def tensor(self, node: Any) -> Tensor | None:
-        """The tensor of a node that stands for a constant."""
+        """The constant that a node stands for; None if it stands for no constant."""
         return self.held.get(self._names.get(node, ""))
 
     def input(self, node: Any, spec: TensorSpec) -> None:
@@ -82,13 +82,13 @@ class Builder:
         """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
         order is copied."""
         if node not in self._names and node in self._permuted:
-            self._names[node] = self.in_order(*self._permuted[node])
+            self._names[node] = self.reordered(*self._permuted[node])
         name = self._names.get(node)
         if name is None or name not in self.values:
             raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
         return name
 
-    def in_order(self, value: str, order: Order) -> str:
+    def reordered(self, value: str, order: Order) -> str:
         """The value with its dimensions in another order: a copy, unless nothing moves in memory."""
         spec, name = self.spec(value), f"{value} permuted {','.join(map(str, order))}"
         moving = [dim for dim in order if spec.shape[dim] > 1]
@@ -186,6 +186,12 @@ class Builder:
         if spec.shape == shape:
             return value
         return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
+
+    def without(self, name: str, value: str, order: Order, dims: Container[int]) -> tuple[str, Order]:
+        """The value without ``dims``, which have size 1 in it, and the order of the dimensions that are left."""
+        left, shape = [dim for dim in order if dim not in dims], self.spec(value).shape
+        kept = sorted(left)
+        return self.view(name, value, tuple(shape[dim] for dim in kept)), tuple(map(kept.index, left))
 
     def network(self) -> Network:
         constants = tuple(name for name in self.held if name in self.values)

@@ -1,4 +1,4 @@
-"""In which order an operation computes its dimensions: in that of the value it reads, wherever that goes."""
+"""The order of dimensions in which an operation computes: the order of the values that it reads, if they share one."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def in_order_of(builder: Builder, node: Any, order: Order) -> str:
     if order == in_order(rank):
         return value
     whole = builder.view(f"{value}_whole", value, (*(1,) * (rank - len(shape)), *shape))
-    return builder.in_order(whole, inverse(order))
+    return builder.reordered(whole, inverse(order))

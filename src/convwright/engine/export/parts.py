@@ -61,10 +61,7 @@ def _ends(size: int | Sequence[int], whole: int) -> list[int]:
 
 def _selected(builder: Builder, name: str, value: str, order: Order, dim: int, index: int) -> tuple[str, Order]:
     """One element of a dimension of the value, which is dropped."""
-    part, left = _part(builder, f"{name}_kept", value, dim, index, index + 1), [each for each in order if each != dim]
-    shape = builder.spec(part).shape
-    view = builder.view(name, part, tuple(shape[each] for each in sorted(left)))
-    return view, tuple(map(sorted(left).index, left))
+    return builder.without(name, _part(builder, f"{name}_kept", value, dim, index, index + 1), order, (dim,))
 
 
 def _part(builder: Builder, name: str, value: str, dim: int, start: int, end: int) -> str:

@@ -50,15 +50,13 @@ def _reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Se
     (x, order), result = builder.permuted(given), builder.result(node)
     row, shape = original_dims((dim % len(order) for dim in dims), order), builder.spec(x).shape
     kept = tuple(1 if dim in row else size for dim, size in enumerate(shape))
-    left = [dim for dim in order if dim not in row]
     made, squeezes = x, len(result.shape) < len(order)
     if prod(shape[dim] for dim in row) > 1:
         name = f"{builder.name(node)}{'_kept' * squeezes}"
         made = builder.compute_expression(name, tree, {"a": x}, TensorSpec(kept, result.dtype), row)
     if not squeezes:
         return builder.is_permuted(node, made, order)
-    squeezed = builder.view(builder.name(node), made, tuple(shape[dim] for dim in sorted(left)))
-    return builder.is_permuted(node, squeezed, tuple(map(sorted(left).index, left)))
+    return builder.is_permuted(node, *builder.without(builder.name(node), made, order, row))
 
 
 def row_softmax(builder: Builder, node: Any) -> bool:
@@ -97,7 +95,7 @@ def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...
     for operand, name in (("b", "weight"), ("c", "bias")):
         if given[name] is not None:
             value = builder.view(f"{builder.name(node)}_{name}", builder.value(given[name]), weights)
-            operands[operand] = builder.in_order(value, inverse(order))
+            operands[operand] = builder.reordered(value, inverse(order))
     spec = builder.spec(x)
     if prod(spec.shape[dim] for dim in row) < 2:
         return False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
+from convwright.backends.triton.by_role.tile import RoleTile
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.operands import power_of_two
-from convwright.core.candidate import Candidate, Config
 
 _THREADS_OF_A_WARP = 32
 _VECTOR_BYTES = 16
@@ -23,27 +22,12 @@ _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(RoleTile):
     """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``: those
     lie along the dimension across which an operand is read, or else along the one before the last.
 
     Where rows are reduced a program has all of a row in its columns, and ``rows`` of them.
     """
-
-    rows: int
-    columns: int
-    warps: int
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> Self:
-        """The tile of a candidate."""
-        config = dict(candidate.config)
-        return cls(int(config.get("rows", 0)), int(config["columns"]), int(config["warps"]))
-
-    @property
-    def config(self) -> Config:
-        rows = (("rows", self.rows),) if self.rows else ()
-        return (*rows, ("columns", self.columns), ("warps", self.warps))
 
     def programs(self, walk: Walk) -> int:
         """How many of them cover the output."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
+from convwright.backends.triton.by_role.tile import RoleTile
 from convwright.backends.triton.operands import power_of_two
 from convwright.backends.triton.pool.walk import Walk
-from convwright.core.candidate import Candidate, Config
 
 _THREADS_OF_A_WARP = 32
 _VECTOR_BYTES = 16
@@ -17,24 +16,9 @@ _MOST_COLUMNS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(RoleTile):
     """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``, which
     lie along the one before."""
-
-    rows: int
-    columns: int
-    warps: int
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> Self:
-        """The tile of a candidate."""
-        config = dict(candidate.config)
-        return cls(int(config.get("rows", 0)), int(config["columns"]), int(config["warps"]))
-
-    @property
-    def config(self) -> Config:
-        rows = (("rows", self.rows),) if self.rows else ()
-        return (*rows, ("columns", self.columns), ("warps", self.warps))
 
     def lanes(self, walk: Walk, place: int) -> int:
         """How many elements of a dimension a program has."""

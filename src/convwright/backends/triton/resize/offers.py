@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Self
 
 from convwright.backends.triton.by_role.served import MOST_PROGRAMS, offered, why_not_served
+from convwright.backends.triton.by_role.tile import RoleTile
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
 from convwright.backends.triton.operands import depth, moves, offsets_are_wide, pair, power_of_two
-from convwright.core.candidate import Candidate, Config, Offer, Refusal
+from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.resize import Interpolation, ResizeProblem
 
@@ -27,22 +27,8 @@ _LEAST_US, _TIMES = 2.0, 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(RoleTile):
     """How much of an output one program computes: ``rows`` of ``columns`` elements side by side."""
-
-    rows: int
-    columns: int
-    warps: int
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> Self:
-        """The tile of a candidate."""
-        config = dict(candidate.config)
-        return cls(int(config["rows"]), int(config["columns"]), int(config["warps"]))
-
-    @property
-    def config(self) -> Config:
-        return (("rows", self.rows), ("columns", self.columns), ("warps", self.warps))
 
     def programs(self, problem: ResizeProblem) -> int:
         """How many of them cover the output."""
