@@ -72,7 +72,7 @@ def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:
     assert "arena: " in planned
     code, out, err = run("explain", "engine", "--device", "cpu")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["step", "runs", "layout", "µs", "limit"]
+    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "limit"]
     code, out, err = run("run", "engine", "--device", "cpu")
     assert (code, err) == (0, "")
     first, last = out.splitlines()

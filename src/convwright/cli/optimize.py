@@ -31,6 +31,20 @@ def optimize(
         bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")
     ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="fp16, bf16 or tf32 for all layers, or mixed, for each what --max-output-error allows; by default the"
+            " model's own. Inputs and outputs keep their types.",
+            show_default=False,
+        ),
+    ] = None,
+    max_output_error: Annotated[
+        float | None,
+        typer.Option(
+            help="With --precision mixed: most relative L2 error of an output, 0.001 by default.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
@@ -49,7 +63,10 @@ def optimize(
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
-        engine = plan(model, example, policy=policy, mode=mode, progress=bar, partial=partial)
+        engine = plan(
+            model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
+            max_output_error=max_output_error,
+        )  # fmt: skip
         if out is not None:
             if isinstance(engine, PartialEngine):
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")

@@ -19,8 +19,8 @@ from convwright.engine.saved import safetensors
 from convwright.engine.step_text import table, what_runs
 from convwright.graph.operations import NOTHING_RUNS
 
-# The relative L2 error that a step may show by default, by what it writes: some times what rounding explains, TF32 and
-# three products of fp16 included.
+# The relative L2 error that a step may show by default, by the coarsest type that it reads or writes, since PyTorch's
+# operators round to that on the way: some times what rounding explains, TF32 and three products of fp16 included.
 _TOLERANCES = {DType.FP64: 1e-11, DType.FP32: 2e-3, DType.FP16: 1e-2, DType.BF16: 5e-2}
 
 
@@ -119,7 +119,7 @@ class _Watched:
         # An output that no step reads is gone by now.
         kept = [at for at, name in enumerate(step.writes) if self.values[self._program.place(name)] is not None]
         made, right = [self._tensor(step.writes[at]) for at in kept], [every[at] for at in kept]
-        specs = [step.operation.operands[role] for role in step.operation.outputs]
+        specs = step.operation.operands.values()
         tolerance = self._tolerance or max(_TOLERANCES.get(spec.dtype, 0.0) for spec in specs)
         error = StepError(step.name, what_runs(step), max(relative_l2(made, right)), tolerance)
         if error.is_over and self._save_to is not None and not any(each.is_over for each in self.errors):

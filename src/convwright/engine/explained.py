@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.engine.assignment import Assignment, Step
-from convwright.engine.step_text import layouts, table, what_runs
+from convwright.engine.step_text import layouts, table, types, what_runs
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.prediction.physics import least_us
 
-_HEADINGS = ("step", "runs", "layout", "µs", "limit")
+_HEADINGS = ("step", "runs", "type", "layout", "µs", "limit")
 
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
@@ -23,7 +23,7 @@ def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
     least = None if step.candidate is None else least_us(step.candidate, device)
     limit = "" if least is None else f"{least:,.1f}"
-    return step.name, what_runs(step), layouts(step), f"{step.time_us.value:,.1f}", limit
+    return step.name, what_runs(step), types(step), layouts(step), f"{step.time_us.value:,.1f}", limit
 
 
 def _sums(assignment: Assignment) -> Iterator[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
-import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.policy import Policy
+from convwright.engine.asked import Asked
 from convwright.engine.assignment import Assignment
-from convwright.engine.checking import objection
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
@@ -20,7 +20,7 @@ from convwright.engine.in_place import fastest_in_place
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
 from convwright.engine.planned import Planner
-from convwright.engine.reference import reference
+from convwright.engine.precision import Lowering, Precision, lowered
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
@@ -28,10 +28,6 @@ from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
-
-# How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
-# do not, less is allowed.
-_LAYER_ERRORS = (2.0, 1.0, 0.5)
 
 
 @overload
@@ -44,6 +40,9 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: Literal[False] = ...,
+    precision: Precision | str | None = ...,
+    samples: Iterable[Any] | None = ...,
+    max_output_error: float | None = ...,
 ) -> Engine: ...
 
 
@@ -57,6 +56,9 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: bool,
+    precision: Precision | str | None = ...,
+    samples: Iterable[Any] | None = ...,
+    max_output_error: float | None = ...,
 ) -> Engine | PartialEngine: ...
 
 
@@ -69,6 +71,9 @@ def optimize(
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
     partial: bool = False,
+    precision: Precision | str | None = None,
+    samples: Iterable[Any] | None = None,
+    max_output_error: float | None = None,
 ) -> Engine | PartialEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
@@ -79,6 +84,12 @@ def optimize(
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
     submodules that can be are engines, and the rest runs as it is.
 
+    ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
+    use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
+    model in that precision. "mixed" decides for each layer between fp32, TF32 and 16 bits: the relative L2 error of
+    each output is at most ``max_output_error`` (1e-3) on ``samples``, each of them like ``example``, which is the only
+    one by default.
+
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
     >>> engine = optimize(model, x, mode="heuristic")
@@ -87,10 +98,11 @@ def optimize(
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
+    asked = Asked.of(precision, samples, max_output_error, policy, partial=partial)
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
-            return _planned(model, inputs, policy, mode, kept, progress_to(progress))
+            return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked)
 
         try:
             return plan(model, inputs)
@@ -101,7 +113,7 @@ def optimize(
 
 
 def _planned(
-    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress
+    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress, asked: Asked
 ) -> Engine:
     tensors, _ = torch_api.flatten(inputs)
     if not tensors or not all(isinstance(each, Tensor) for each in tensors):
@@ -112,23 +124,28 @@ def _planned(
     origin = Origin.of(captured)
     network = origin.network(model)
 
-    def engine(assignment: Assignment) -> Engine:
-        return Engine(assignment, network.constants, facts, captured.structure, origin)
-
-    def planner(policy: Policy) -> Planner:
+    def planner(lowering: Lowering, policy: Policy) -> Planner:
         return Planner(
-            network, facts, policy, mode=mode, store=store, progress=lambda what, done, of: tell(done, of, what)
-        )
+            lowered(network, lowering.dtypes).network, facts, policy, mode=mode, store=store, tf32=lowering.tf32,
+            progress=lambda what, done, of: tell(done, of, what),
+        )  # fmt: skip
 
-    if mode is Mode.HEURISTIC:
-        return engine(planner(policy).assignment(Costs()))
-    exact = reference(captured.network, tensors)
-    with torch.no_grad():
-        own = torch_api.flatten(model(*inputs))[0]
-    for layer in _LAYER_ERRORS:
-        allowed = replace(policy, max_error=layer * policy.max_error)
-        best = fastest_in_place(planner(allowed), engine, tensors)
-        wrong = objection(torch_api.flatten(best(*inputs))[0], own, exact, policy.max_error)
+    def engine(lowering: Lowering, policy: Policy) -> Engine:
+        planned, own = planner(lowering, policy), replace(origin, lowering=lowering)
+
+        def ready(assignment: Assignment) -> Engine:
+            return Engine(assignment, planned.network.constants, facts, captured.structure, own)
+
+        return ready(planned.assignment(Costs())) if measures_nothing else fastest_in_place(planned, ready, tensors)
+
+    measures_nothing = mode is Mode.HEURISTIC
+    if measures_nothing and asked.precision is None:
+        return engine(Lowering(), policy)
+    standard = asked.standard(model, inputs, captured.network, policy)
+    plan = None if measures_nothing else lambda lowering: planner(lowering, policy).assignment(Costs())
+    for lowering, allowed in asked.attempts(network, inputs, policy, facts, plan):
+        best = engine(lowering, allowed)
+        wrong = standard.objection(best)
         if wrong is None:
             return best
-    raise Refused(f"no engine is as exact as the model: {wrong}; a larger `max_error` of the policy allows more")
+    raise Refused(f"no engine is as exact as was asked: {wrong}; {standard.remedy}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from convwright.engine.export.exported import Exported
 from convwright.engine.network import Network
 from convwright.engine.passes.listed import passed
+from convwright.engine.precision import Lowering, lowered
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
 from convwright.tensors import core_dtype
@@ -18,11 +19,12 @@ from convwright.tensors import core_dtype
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """The graph before all passes. The constants ``names`` are a model's parameters and buffers, the others are
-    ``made`` of numbers. It holds none of the model's tensors."""
+    ``made`` of numbers. Then come all passes, and ``lowering``. It holds none of the model's tensors."""
 
     graph: Graph
     names: tuple[str, ...]
     made: Mapping[str, Tensor]
+    lowering: Lowering = field(default_factory=Lowering)
 
     @classmethod
     def of(cls, exported: Exported) -> Origin:
@@ -30,7 +32,7 @@ class Origin:
         return cls(graph, exported.names, {name: held[name] for name in graph.constants if name not in exported.names})
 
     def network(self, model: nn.Module) -> Network:
-        """The network after all passes, with the model's weights as they are now."""
+        """The network after all passes, in its types, with the model's weights as they are now."""
         named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         own = {name: tensor.detach() for name, tensor in named}
         for name in self.names:
@@ -39,6 +41,7 @@ class Origin:
                 has = "has none" if now is None else f"has {now.dtype} {tuple(now.shape)}"
                 raise BadInput(f"the model must have a `{name}` of {spec.dtype} {spec.shape}, and it {has}")
         network = passed(Network(self.graph, {**self.made, **{name: own[name] for name in self.names}})).network
+        network = lowered(network, self.lowering.dtypes).network
         # What no pass changed is the model's own memory still.
         constants = network.constants.items()
         return Network(network.graph, {name: each.clone() if name in self.names else each for name, each in constants})

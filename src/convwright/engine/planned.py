@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from convwright import flags
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment, assignment, choice_problem, ends
@@ -11,7 +14,7 @@ from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem
 from convwright.graph.greedy_choice import greedy
-from convwright.graph.groups import groups, inside, largest
+from convwright.graph.groups import Group, groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
 from convwright.graph.states import States
 from convwright.settings import Mode
@@ -20,7 +23,9 @@ from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
 
 class Planner:
-    """All ways to compute a network on a device, timed here or known to the store, and the cheapest choice of them."""
+    """All ways to compute a network on a device, timed here or known to the store, and the cheapest choice of them.
+
+    ``tf32`` are the nodes that may multiply in TF32; None leaves that to PyTorch's flags."""
 
     def __init__(
         self,
@@ -32,28 +37,40 @@ class Planner:
         store: Store,
         progress: Progress = NO_HOOKS.progress,
         sliced: bool | None = None,
+        tf32: Collection[str] | None = None,
     ) -> None:
-        self.network, graph = network, network.graph
+        self.network, self._tf32, graph = network, tf32, network.graph
         # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
         self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
-        timed = Timed(device, policy, mode, store)
-        self._ways = self._found(timed, progress)
+        timed, in_tf32 = (Timed(device, policy, mode, store) for _ in range(2))
+        self._ways = self._found(timed, in_tf32, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states, timed, progress)
 
-    def _found(self, timed: Timed, progress: Progress) -> tuple[Way, ...]:
+    def _found(self, timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
         """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
         graph, every = self.network.graph, groups(self.network.graph)
         wanted = largest(every, graph)
         while True:
-            found = ways(graph, wanted, self._states, timed, progress)
+            found = self._ways_of(wanted, timed, in_tf32, progress)
             computed = {way.group for way in found}
             missing = [group for group in wanted if group not in computed]
             more = [group for group in inside(every, missing) if group not in wanted]
             if not more:
                 return found
             wanted = (*wanted, *more)
+
+    def _ways_of(self, groups: Sequence[Group], timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
+        """The ways of groups, with PyTorch's flags set as each of them may be computed."""
+        if self._tf32 is None:
+            return ways(self.network.graph, groups, self._states, timed, progress)
+        found: tuple[Way, ...] = ()
+        for allowed, known in ((False, timed), (True, in_tf32)):
+            some = [group for group in groups if any(node in self._tf32 for node in group.nodes) is allowed]
+            with flags.tf32(allowed), flags.matmul_tf32(allowed):
+                found += ways(self.network.graph, some, self._states, known, progress)
+        return found
 
     def assignment(self, costs: Costs) -> Assignment:
         """The cheapest assignment, beside simpler choices."""

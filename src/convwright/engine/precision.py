@@ -60,8 +60,8 @@ class Lowering(Record):
 
     @classmethod
     def of_layers(cls, graph: Graph, chosen: Mapping[str, Precision]) -> Lowering:
-        """Layers as ``chosen``, by their names, and others as they are. What is no layer is stored in the narrowest type
-        that it reads: what was rounded to it loses as much again at most."""
+        """Layers as ``chosen``, by their names, and others as they are. What is no layer is stored in the narrowest
+        type that it reads: what was rounded to it loses as much again at most."""
         products, stored = {node.name for node in layers(graph)}, dict[str, DType]()
         dtypes = dict[str, DType]()
         for node in graph.nodes:

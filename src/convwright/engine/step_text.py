@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from convwright.core.dtype import Arithmetic
 from convwright.engine.assignment import Step
 from convwright.graph.layouts import layouts_of
 
@@ -17,6 +18,14 @@ def layouts(step: Step) -> str:
     """Those of its images, each once, unless all layouts are the same in memory."""
     specs = [spec for role, spec in step.operation.operands.items() if str(role) != "w"]
     return "→".join(dict.fromkeys(spec.layout for spec in specs if len(layouts_of(spec)) > 1))
+
+
+def types(step: Step) -> str:
+    """The coarsest type that it reads and the one that it writes, or TF32 where fp32 is multiplied so."""
+    if step.candidate is not None and step.candidate.leaf.arithmetic is Arithmetic.TF32:
+        return str(Arithmetic.TF32)
+    *read, written = (spec.dtype for spec in step.operation.operands.values())
+    return "→".join(dict.fromkeys(map(str, (max(read, key=lambda each: each.roundoff), written))))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:

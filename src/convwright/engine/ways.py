@@ -185,14 +185,19 @@ def _possible(group: Group, graph: Graph, states: States) -> _Possible:
 
 
 def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
-    """All operands in one layout, those that are read and those that are written in slices or not."""
+    """All operands in one layout, those that are read and those that are written in slices or not. A cast may
+    change the layout as well, so that nothing else has to."""
     read_values = [value for _, value in group.reads if value not in graph.constants]
     written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those make their own output
     reading, writing = (_places(values, states) for values in (read_values, written_values))
-    for layout, read, written in product((Layout.NCHW, Layout.NHWC), reading, writing):
+    layouts = (Layout.NCHW, Layout.NHWC)
+    pairs = [*zip(layouts, layouts, strict=True)]
+    if isinstance(group.operation, CopyProblem) and group.operation.x.dtype is not group.operation.y.dtype:
+        pairs = [*product(layouts, layouts)]
+    for (layout, other), read, written in product(pairs, reading, writing):
         given = {role: _state(value, layout, None if value in graph.constants else read, states)
                  for role, value in group.reads}  # fmt: skip
-        made = [_state(value, layout, written, states) for value in group.writes]
+        made = [_state(value, other, written, states) for value in group.writes]
         roles = given | dict(zip(map(str, group.operation.outputs), made, strict=True))
         operation = _lying(group.operation, roles)
         if operation is not None:
