@@ -83,8 +83,12 @@ class Asked:
         if self.precision is Precision.MIXED:
             samples = [torch_api.flatten(each)[0] for each in self._like(inputs)]
             mixed = Mixed(network, samples, device, plan)
-            tried = [mixed.within(share * self.max_output_error) for share in _SHARES]
-            yield from ((each, policy) for place, each in enumerate(tried) if each not in tried[:place])
+            tried = list[Lowering]()
+            for share in _SHARES:
+                lowering = mixed.within(share * self.max_output_error)
+                if lowering not in tried:
+                    tried.append(lowering)
+                    yield lowering, policy
             return
         lowering = Lowering() if self.precision is None else Lowering.uniform(network.graph, self.precision)
         for layer in _LAYER_ERRORS if plan is not None else (1.0,):

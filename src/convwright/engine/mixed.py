@@ -47,8 +47,8 @@ class Mixed:
     """A network whose layers are lowered one after the other: first those that save most time for the error that they
     cause on ``samples``.
 
-    ``plan`` gives the assignment of the network in some precision, whose times say what a layer saves; without it
-    layers count by their FLOPs.
+    ``plan`` gives the assignment of the network in some precision. Its times say what a layer saves, and whether that
+    is more than casts between layers take; without it layers count by their FLOPs.
     """
 
     def __init__(
@@ -58,17 +58,27 @@ class Mixed:
         device: DeviceFacts,
         plan: Callable[[Lowering], Assignment] | None,
     ) -> None:
-        self._network, self._samples = network, samples
+        self._network, self._samples, self._plan = network, samples, plan
         self._layers = [node for node in layers(network.graph) if _is_fp32(node, network.graph)]
         self._exact: list[tuple[Tensor, ...]] = []
         errors = self._errors([each for each in _NEEDS if _has(device, each)])
-        saved = self._saved({precision for _, precision in errors}, plan)
+        saved = self._saved({precision for _, precision in errors})
         moves = [Move(*key, saved[key], error) for key, error in errors.items() if saved[key] > 0]
         self._moves = sorted(moves, key=lambda move: (-move.saved_per_error, move.layer, move.precision))
 
     def within(self, max_error: float) -> Lowering:
-        """As many of the moves as an error of the outputs allows, all of them together."""
+        """The fastest of three that an error of the outputs allows: as many moves as possible, as many to TF32, which
+        needs no casts, and none."""
         moves = [move for move in self._moves if move.error <= max_error]
+        in_tf32 = [move for move in moves if move.precision is Precision.TF32]
+        possible = [self._most(each, max_error) for each in (moves, in_tf32, ())]
+        if self._plan is None:
+            return possible[0]
+        times_us = [self._plan(each).modelled_us for each in possible]
+        return possible[times_us.index(min(times_us))]
+
+    def _most(self, moves: Sequence[Move], max_error: float) -> Lowering:
+        """As many of the moves, the first ones, as an error allows, all of them together."""
         fits, over, tried = 0, len(moves) + 1, len(moves)
         while over - fits > 1:
             if self._error(self._after(moves[:tried])) <= max_error:
@@ -103,17 +113,15 @@ class Mixed:
             if precision is not Precision.BF16 or (layer, Precision.FP16) not in finite
         }  # fmt: skip
 
-    def _saved(
-        self, precisions: set[Precision], plan: Callable[[Lowering], Assignment] | None
-    ) -> Mapping[tuple[str, Precision], float]:
+    def _saved(self, precisions: set[Precision]) -> Mapping[tuple[str, Precision], float]:
         nodes = {node.name: node for node in self._layers}
-        if plan is None:
+        if self._plan is None:
             return {(name, each): _SAVED[each] * node.operation.flops  # type: ignore[union-attr]
                     for name, node in nodes.items() for each in precisions}  # fmt: skip
-        own = _times(plan(Lowering(tf32=frozenset())))
+        own = _times(self._plan(Lowering(tf32=frozenset())))
         saved = dict[tuple[str, Precision], float]()
         for precision in sorted(precisions):
-            times = _times(plan(Lowering.of_layers(self._network.graph, dict.fromkeys(nodes, precision))))
+            times = _times(self._plan(Lowering.of_layers(self._network.graph, dict.fromkeys(nodes, precision))))
             saved |= {(name, precision): own.get(name, 0.0) - times.get(name, 0.0) for name in nodes}
         return saved
 
