@@ -109,9 +109,20 @@ def test_a_model_may_be_cast_first(run: Run) -> None:
     assert cw.load("half", "cpu")(torch.ones(2, 3, 8, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16
 
 
+def test_a_precision_is_asked_for(run: Run) -> None:
+    words = ("--out", "engine", "--mode", "heuristic", "--precision", "mixed", "--max-output-error", "0.1")
+    code, out, _ = run("optimize", "models.py:small", *words)
+    assert code == 0
+    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "limit"]
+    assert "fp32→fp16" in out
+    assert cw.load("engine", "cpu")(torch.ones(2, 3, 8, 8)).dtype is torch.float32
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("optimize", "models.py:small", "--precision", "fp12"), "precision must be one of fp16, bf16, tf32, mixed"),
+        (("optimize", "models.py:small", "--max-output-error", "1"), "`max_output_error` belongs to"),
         (("run", "nothing"), "nothing holds no plan.json, so it holds no engine"),
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),

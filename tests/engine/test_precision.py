@@ -11,20 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
-from convwright.core.dtype import DType
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
+from convwright.core.profiles import profile
+from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.loaded import load
 from convwright.engine.network import Network
 from convwright.engine.optimize import optimize
 from convwright.engine.passes.listed import passed
+from convwright.engine.planned import Planner
 from convwright.engine.precision import Lowering, Precision, lowered
 from convwright.engine.reference import reference
 from convwright.engine.roundings import rounded_outputs
 from convwright.errors import BadInput, Refused
 from convwright.graph.operations import Foreign
 from convwright.settings import Mode
+from convwright.tuning.session import using
 from engine.net import Net
 from engine.random_network import RandomNetwork
 
@@ -156,6 +160,17 @@ def test_tf32_changes_nothing_on_a_cpu_but_what_is_allowed() -> None:
     assert before == (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
 
 
+def test_only_some_layers_may_use_tf32() -> None:
+    model = nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3))
+    own = network(model, torch.randn(4, 32, 8, 8))
+    with using(None) as store:
+        planner = Planner(own, profile("h200"), Policy(), mode=Mode.HEURISTIC, store=store, tf32=("0",))
+    steps = planner.assignment(Costs()).steps
+    in_tf32 = {Arithmetic.TF32, Arithmetic.SCALED_FP16}
+    used = {step.name: step.candidate.arithmetic in in_tf32 for step in steps if step.candidate is not None}
+    assert {name: coarse for name, coarse in used.items() if name[0] in "02"} == {"0+1": True, "2": False}
+
+
 def test_parts_of_a_model_are_in_16_bits() -> None:
     model = Net(lambda self, x: self.net(x if x.sum() > 1e9 else -x), net=two_layers()).eval()
     made = optimize(model, X, mode=Mode.HEURISTIC, partial=True, precision="fp16")
@@ -199,7 +214,7 @@ def test_what_has_no_numbers_in_fp16_is_refused() -> None:
     model = two_layers()
     with torch.no_grad():
         model[0].weight *= 1e6
-    with pytest.raises(Refused, match=r"output 0 is not finite in fp16, whose largest number is 65,504; precision="):
+    with pytest.raises(Refused, match="output 0 is infinite or NaN in fp16, and not in the model"):
         engine(model, "fp16")
     assert max(errors(engine(model, "bf16")(X), model)) < 0.02
 

@@ -58,8 +58,8 @@ class OwnError:
             for place, (each, right) in enumerate(zip(made, self._exact, strict=True)):
                 if bool((right.isfinite() & ~each.isfinite()).any()):
                     raise Refused(
-                        f"output {place} is not finite in {self._dtype}, whose largest number is "
-                        f'{torch.finfo(torch_dtype(self._dtype)).max:,.0f}; precision="mixed" lowers other layers only'
+                        f"output {place} is infinite or NaN in {self._dtype}, and not in the model; "
+                        'precision="mixed" computes only such layers in 16 bits as allow it'
                     )
         return objection(made, self._own, self._exact, self._max_error)
 

@@ -21,9 +21,9 @@ def layouts(step: Step) -> str:
 
 
 def types(step: Step) -> str:
-    """The coarsest type that it reads and the one that it writes, or TF32 where fp32 is multiplied so."""
-    if step.candidate is not None and step.candidate.leaf.arithmetic is Arithmetic.TF32:
-        return str(Arithmetic.TF32)
+    """The coarsest type that it reads and the one that it writes, or its arithmetic where that rounds fp32."""
+    if step.candidate is not None and step.candidate.leaf.arithmetic in (Arithmetic.TF32, Arithmetic.SCALED_FP16):
+        return str(step.candidate.leaf.arithmetic)
     *read, written = (spec.dtype for spec in step.operation.operands.values())
     return "→".join(dict.fromkeys(map(str, (max(read, key=lambda each: each.roundoff), written))))
 

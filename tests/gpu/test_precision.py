@@ -1,0 +1,71 @@
+"""Networks in other types than their model's, on a GPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from convwright import torch_api
+from convwright.core.dtype import Arithmetic, DType
+from convwright.engine.engine import Engine
+from convwright.engine.optimize import optimize
+from convwright.settings import Mode
+from engine.random_network import RandomNetwork
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
+
+
+@pytest.fixture(autouse=True)
+def _exact_float32() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
+def error(engine: Engine, model: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        exact = torch_api.flatten(copy.deepcopy(model).double()(x.double()))[0]
+    pairs = zip(torch_api.flatten(engine(x))[0], exact, strict=True)
+    return max(float((mine - right).norm() / (right.norm() or 1.0)) for mine, right in pairs)
+
+
+def deep() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()) for _ in range(4)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 64))
+    return model.cuda().eval(), torch.randn(8, 64, 56, 56, device="cuda")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("precision", "roundoff"), [("fp16", 2.0**-11), ("bf16", 2.0**-8)])
+def test_random_networks_in_16_bits(seed: int, precision: str, roundoff: float) -> None:
+    model, x = RandomNetwork(seed).cuda(), torch.randn(2, 4, 8, 8, device="cuda")
+    engine = optimize(model, x, mode=Mode.HEURISTIC, precision=precision)
+    assert error(engine, model, x) <= 16 * roundoff
+    engine.update(model)
+    assert error(engine, model, x) <= 16 * roundoff
+
+
+def test_tf32_is_used_where_it_is_asked_for() -> None:
+    model, x = deep()
+    engine = optimize(model, x, precision="tf32")
+    plain = optimize(model, x)
+    coarse = {Arithmetic.TF32, Arithmetic.SCALED_FP16}
+    used = [[step.candidate.leaf.arithmetic in coarse for step in each.assignment.steps if step.candidate is not None]
+            for each in (engine, plain)]  # fmt: skip
+    assert any(used[0])
+    assert not any(used[1])
+    assert error(engine, model, x) < 3e-3
+    assert engine.compare(model, x).first_over is None
+
+
+@pytest.mark.parametrize(("allowed", "lowers"), [(1e-5, False), (5e-3, True)])
+def test_mixed_keeps_to_its_error(allowed: float, lowers: bool) -> None:
+    model, x = deep()
+    engine = optimize(model, x, precision="mixed", max_output_error=allowed)
+    assert error(engine, model, x) <= allowed
+    types = {spec.dtype for spec in engine.assignment.tensors.values()}
+    assert (DType.FP16 in types) is lowers
