@@ -23,7 +23,7 @@ from convwright.naming import is_above_0, one_of
 # do not, less is allowed.
 _LAYER_ERRORS = (2.0, 1.0, 0.5)
 # The share of a given error that roundings may cause. Kernels add their own.
-_SHARES = (1.0, 0.5, 0.25)
+_SHARES = (1.0, 0.5, 0.25, 0.0)
 _MAX_OUTPUT_ERROR = 1e-3
 
 

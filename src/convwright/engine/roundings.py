@@ -40,10 +40,17 @@ def rounded_outputs(
                 known |= {value: exact[value] for value in node.writes}
                 continue
             read = {value: _as_tf32(known[value]) for value in node.sources} if node.name in tf32 else known
-            for value, result in results(node, read).items():
-                dtype = graph.values[value].dtype
-                known[value] = (result.to(torch_dtype(dtype)) if dtype in _ROUNDED else result).double()
+            known |= {value: _rounded(made, value, node, graph) for value, made in results(node, read).items()}
     return tuple(known[name] for name in graph.outputs)
+
+
+def _rounded(result: Tensor, value: str, node: Node, graph: Graph) -> Tensor:
+    """As it is stored. PyTorch's operators round to the widest type that they read before that."""
+    promoted = min((graph.values[each].dtype for each in node.sources), key=lambda each: each.roundoff)
+    for dtype in (promoted, graph.values[value].dtype):
+        if dtype in _ROUNDED:
+            result = result.to(torch_dtype(dtype))
+    return result.double()
 
 
 def _as_tf32(tensor: Tensor) -> Tensor:
