@@ -141,7 +141,7 @@ def test_it_outlives_everything_around_it() -> None:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     unrelated = [torch.full((size,), math.nan, device="cuda") for size in (100, 10_000, 1_000_000, 20_000_000)]
-    engine._program.arena.fill_(0xFF)
+    engine._program.arena.memory.fill_(0xFF)
     assert torch.equal(engine(x), wanted)
     assert torch.equal(other(x + 1), engine(x + 1))
     assert all(bool(tensor.isnan().all()) for tensor in unrelated)

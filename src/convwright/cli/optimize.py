@@ -31,6 +31,14 @@ def optimize(
         bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")
     ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    buckets: Annotated[
+        str | None,
+        typer.Option(
+            help="Plan for several sizes: batches, as 1,32, or shapes, as 1x3x224x224,8x3x512x512. "
+            "The shapes of several inputs are joined by +.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
@@ -44,12 +52,14 @@ def optimize(
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
+        from convwright.engine.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan
         from convwright.engine.partial import PartialEngine
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
-        engine = plan(model, example, policy=policy, mode=mode, progress=bar, partial=partial)
+        sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
+        engine = plan(model, example, policy=policy, mode=mode, progress=bar, partial=partial, buckets=sizes)
         if out is not None:
             if isinstance(engine, PartialEngine):
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")

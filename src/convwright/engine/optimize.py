@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment
+from convwright.engine.bucketed import BucketedEngine, planned_in_buckets
+from convwright.engine.buckets import Bucket
 from convwright.engine.checking import objection
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
@@ -44,6 +47,7 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: Literal[False] = ...,
+    buckets: None = ...,
 ) -> Engine: ...
 
 
@@ -56,8 +60,23 @@ def optimize(
     mode: Mode | str = ...,
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
+    partial: Literal[False] = ...,
+    buckets: Iterable[Bucket],
+) -> BucketedEngine: ...
+
+
+@overload
+def optimize(
+    model: nn.Module,
+    example: Any,
+    *,
+    policy: Policy | None = ...,
+    mode: Mode | str = ...,
+    store: Store | Path | str | None = ...,
+    progress: bool | Progress | None = ...,
     partial: bool,
-) -> Engine | PartialEngine: ...
+    buckets: Iterable[Bucket] | None = ...,
+) -> Engine | PartialEngine | BucketedEngine: ...
 
 
 def optimize(
@@ -69,7 +88,8 @@ def optimize(
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
     partial: bool = False,
-) -> Engine | PartialEngine:
+    buckets: Iterable[Bucket] | None = None,
+) -> Engine | PartialEngine | BucketedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
     ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
@@ -79,6 +99,10 @@ def optimize(
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
     submodules that can be are engines, and the rest runs as it is.
 
+    With ``buckets`` the engine takes inputs of several sizes: each bucket is a batch size, the shape of the input, or a
+    tuple of the shapes of all inputs. Buckets share weights and one arena. A batch between two buckets is padded, and
+    one above the largest is split. ``example`` then gives dtypes, layouts and the device.
+
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
     >>> engine = optimize(model, x, mode="heuristic")
@@ -87,13 +111,17 @@ def optimize(
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
+    if partial and buckets is not None:
+        raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
+    if not (tensors := torch_api.flatten(inputs)[0]) or not all(isinstance(each, Tensor) for each in tensors):
+        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
             return _planned(model, inputs, policy, mode, kept, progress_to(progress))
 
         try:
-            return plan(model, inputs)
+            return plan(model, inputs) if buckets is None else planned_in_buckets(model, inputs, buckets, plan)
         except Refused as why:
             if not partial:
                 raise
@@ -104,8 +132,6 @@ def _planned(
     model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress
 ) -> Engine:
     tensors, _ = torch_api.flatten(inputs)
-    if not tensors or not all(isinstance(each, Tensor) for each in tensors):
-        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
     if model.training:
         raise BadInput("the model is in training mode: call model.eval() first")
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)
