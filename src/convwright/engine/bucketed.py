@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.arena import Arena
+from convwright.engine.batches import why_whole
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.bucketed_files import save_buckets
 from convwright.engine.buckets import Bucket, Shapes, bucket_of, bucket_text, resized, shapes_of
 from convwright.engine.comparison import Comparison
 from convwright.engine.engine import Engine
 from convwright.engine.memory_report import MemoryReport
-from convwright.engine.parts import Parts
 from convwright.engine.profile import Profile
 from convwright.engine.program import arena_bytes, plans_of
-from convwright.engine.rows import why_whole
 from convwright.engine.shared import Shared
 from convwright.engine.undisturbed import undisturbed
 from convwright.engine.weights import nbytes_of
@@ -47,15 +47,15 @@ class BucketedEngine:
         self._by_shapes = {_shapes(engine): engine for engine in self.engines.values()}
 
     @classmethod
-    def of(cls, parts: Mapping[Bucket, Parts], device: DeviceFacts, whole: str | None) -> BucketedEngine:
+    def of(cls, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> BucketedEngine:
         """Make engines ready that share weights and one arena. ``whole`` is why batches must not be padded or split."""
-        needed = max(arena_bytes(each.assignment, plans_of(each.assignment, device)) for each in parts.values())
+        needed = max(arena_bytes(each.assignment, plans_of(each.assignment, device)) for each in planned.values())
         arena, shared = Arena(needed, torch.device(str(device.torch_name))), Shared()
         engines = {
             bucket: Engine(
                 each.assignment, each.constants, device, each.structure, each.origin, arena=arena, shared=shared
             )
-            for bucket, each in parts.items()
+            for bucket, each in planned.items()
         }
         return cls(engines, whole)
 
@@ -112,8 +112,8 @@ class BucketedEngine:
 
     def save(self, folder: Path | str) -> None:
         """Write the plans and the weights to a folder, from which ``load`` makes the engine again."""
-        parts = {bucket: engine.parts for bucket, engine in self.engines.items()}
-        save_buckets(Path(folder), parts, self.largest.facts, self._whole)
+        planned = {bucket: engine.blueprint for bucket, engine in self.engines.items()}
+        save_buckets(Path(folder), planned, self.largest.facts, self._whole)
 
     def explain(self) -> str:
         """A table of the steps of each bucket."""
@@ -169,16 +169,18 @@ def planned_in_buckets(
         made: tuple[Any, ...] = torch_api.unflatten(list(map(resized, tensors, of)), nesting)
         return made
 
-    parts = {bucket: plan(model, example(each)).parts for bucket, each in shapes.items()}
-    return BucketedEngine.of(parts, device_facts(tensors[0].device), _whole(model, example, parts))
+    planned = {bucket: plan(model, example(each)).blueprint for bucket, each in shapes.items()}
+    return BucketedEngine.of(planned, device_facts(tensors[0].device), _whole(model, example, planned))
 
 
-def _whole(model: nn.Module, example: Callable[[Shapes], tuple[Any, ...]], parts: Mapping[Bucket, Parts]) -> str | None:
+def _whole(
+    model: nn.Module, example: Callable[[Shapes], tuple[Any, ...]], planned: Mapping[Bucket, Blueprint]
+) -> str | None:
     """Why batches must not be padded or split."""
-    if len({repr(each.structure) for each in parts.values()}) > 1:
+    if len({repr(each.structure) for each in planned.values()}) > 1:
         return "the model nests its outputs otherwise in other buckets"
     batches = dict[int, Shapes]()
-    for bucket, each in parts.items():
+    for bucket, each in planned.items():
         specs, shapes = each.assignment.tensors | each.assignment.constants, _shapes(each)
         if (images := _images(shapes)) is None:
             continue
@@ -212,7 +214,7 @@ def _images(shapes: Shapes) -> tuple[int, Shapes] | None:
     return shapes[0][0], tuple(shape[1:] for shape in shapes)
 
 
-def _shapes(of: Engine | Parts) -> Shapes:
+def _shapes(of: Engine | Blueprint) -> Shapes:
     return tuple(of.assignment.tensors[name].shape for name in of.assignment.inputs)
 
 

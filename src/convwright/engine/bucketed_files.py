@@ -10,15 +10,15 @@ from torch import Tensor
 
 from convwright.core.device import DeviceFacts
 from convwright.engine import plan_text
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets import Bucket, bucket_of, bucket_text
-from convwright.engine.parts import Parts
 from convwright.engine.saved import fingerprints, write
 
 
-def save_buckets(folder: Path, parts: Mapping[Bucket, Parts], device: DeviceFacts, whole: str | None) -> None:
+def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> None:
     """Write all plans and their weights to a folder. ``whole`` is why batches are not padded or split."""
     held, plans, used = dict[str, Tensor](), list[dict[str, Any]](), dict[str, str]()
-    for bucket, each in parts.items():
+    for bucket, each in planned.items():
         names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in each.constants.items()
                  if held.setdefault(name, tensor) is not tensor}  # fmt: skip
         held |= {own: each.constants[name] for name, own in names.items()}
@@ -29,11 +29,13 @@ def save_buckets(folder: Path, parts: Mapping[Bucket, Parts], device: DeviceFact
     write(folder, held, device, {"fingerprints": used, "whole": whole, "buckets": plans})
 
 
-def read_buckets(plan: Mapping[str, Any], constants: Mapping[str, Tensor], device: DeviceFacts) -> dict[Bucket, Parts]:
-    """The parts of each engine, from a plan that is known to be as it was written."""
-    found = dict[Bucket, Parts]()
+def read_buckets(
+    plan: Mapping[str, Any], constants: Mapping[str, Tensor], device: DeviceFacts
+) -> dict[Bucket, Blueprint]:
+    """The blueprint of each engine, from a plan that is known to be as it was written."""
+    found = dict[Bucket, Blueprint]()
     for each in plan["buckets"]:
         assignment = plan_text.read(each, device)
         named = {name: constants[each["weights"].get(name, name)] for name in assignment.constants}
-        found[bucket_of(each["bucket"])] = Parts(assignment, named, each["structure"])
+        found[bucket_of(each["bucket"])] = Blueprint(assignment, named, each["structure"])
     return found

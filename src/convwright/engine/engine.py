@@ -16,12 +16,12 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.explained import explained
 from convwright.engine.fixed_run import FixedRun
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.origin import Origin
-from convwright.engine.parts import Parts
 from convwright.engine.profile import Profile
 from convwright.engine.program import Program, plans_of
 from convwright.engine.saved import save
@@ -127,9 +127,9 @@ class Engine:
         self._ready(constants, self._program.arena)
 
     @property
-    def parts(self) -> Parts:
+    def blueprint(self) -> Blueprint:
         """What it is made of, but for memory."""
-        return Parts(self.assignment, self.constants, self.structure, self._origin)
+        return Blueprint(self.assignment, self.constants, self.structure, self._origin)
 
     def held(self) -> Iterator[Tensor]:
         """The constants, and what is packed of them."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from convwright import strict_json
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.bucketed import BucketedEngine
 from convwright.engine.bucketed_files import read_buckets
 from convwright.engine.engine import Engine
-from convwright.engine.parts import Parts
 from convwright.engine.plan_text import read as read_plan
 from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
 from convwright.errors import BadInput, ConvwrightError, Refused
@@ -34,17 +34,17 @@ def load(folder: Path | str, device: str | None = None) -> Engine | BucketedEngi
         constants = safetensors().load(raw)
         if "buckets" in plan:
             buckets, whole = read_buckets(plan, constants, facts), plan["whole"]
-            parts = [*buckets.values()]
+            planned = [*buckets.values()]
         else:
-            parts = [Parts(read_plan(plan, facts), constants, plan["structure"])]
+            planned = [Blueprint(read_plan(plan, facts), constants, plan["structure"])]
     except (KeyError, TypeError, ValueError, ConvwrightError) as error:
         raise BadInput(f"{folder / PLAN} cannot be read: {error}") from error
-    used = {library: held for each in parts for library, held in fingerprints(each.assignment, facts).items()}
+    used = {library: held for each in planned for library, held in fingerprints(each.assignment, facts).items()}
     if used != plan["fingerprints"]:
         raise Refused(f"{folder} was planned with other versions of libraries: plan the model again")
     if "buckets" in plan:
         return BucketedEngine.of(buckets, facts, whole)
-    return Engine(parts[0].assignment, constants, facts, parts[0].structure)
+    return Engine(planned[0].assignment, constants, facts, planned[0].structure)
 
 
 def _plan(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from convwright.engine.structure import Structure
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class Blueprint:
     """An engine without memory for its runs: data, and the constants of its network."""
 
     assignment: Assignment
