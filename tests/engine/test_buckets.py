@@ -122,7 +122,7 @@ def test_weights_are_kept_once_and_in_files_too(tmp_path: Path) -> None:
     alone = optimize(model, images(4, 4, 8, 8), mode=Mode.HEURISTIC)
 
     def held(*engines: Any) -> int:
-        return len({id(each) for each in chain.from_iterable(engine.held() for engine in engines)})
+        return len({id(each) for each in chain.from_iterable(engine.held for engine in engines)})
 
     assert held(*made.engines.values()) == held(alone)
     assert made.memory_report().weights == alone.memory_report().weights
@@ -184,7 +184,7 @@ def test_new_weights_reach_all_buckets() -> None:
     assert torch.equal(clone(x), before)
     small, large = made.engines.values()
     assert small._program.arena is large._program.arena
-    assert {id(each) for each in small.held()} == {id(each) for each in large.held()}
+    assert {id(each) for each in small.held} == {id(each) for each in large.held}
 
 
 def test_a_bucket_is_profiled_and_compared() -> None:

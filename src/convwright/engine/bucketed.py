@@ -121,7 +121,7 @@ class BucketedEngine:
 
     def memory_report(self) -> MemoryReport:
         """The arena as the bucket fills it that needs most of it, and the weights of all buckets."""
-        held = chain.from_iterable(engine.held() for engine in self.engines.values())
+        held = chain.from_iterable(engine.held for engine in self.engines.values())
         return replace(self.largest.memory_report(), weights=nbytes_of(held))
 
     def profile(self, *inputs: Any) -> Profile:

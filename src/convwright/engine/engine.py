@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +93,7 @@ class Engine:
         return filled(self.structure, self._at_rest.outputs)
 
     def run(self) -> Any:
-        """Compute what ``input`` holds, and return ``output``, which the next run or call overwrites."""
+        """Compute the outputs for what ``input`` holds, and return ``output``, which the next run or call overwrites."""
         with undisturbed(self.device):
             self._at_rest.run()
         return self.output
@@ -131,10 +131,10 @@ class Engine:
         """What it is made of, but for memory."""
         return Blueprint(self.assignment, self.constants, self.structure, self._origin)
 
-    def held(self) -> Iterator[Tensor]:
+    @property
+    def held(self) -> list[Tensor]:
         """The constants, and what is packed of them."""
-        yield from self.constants.values()
-        yield from self._weights
+        return [*self.constants.values(), *self._weights]
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
@@ -200,7 +200,7 @@ class Engine:
             return step_times(self._program, inputs)
 
     def objection(self, given: Sequence[Any], batch: int | None = None) -> str | None:
-        """Why the engine does not take these tensors, or not if it were for this ``batch``; None where it does."""
+        """Why the engine does not take these tensors; None where it does. ``batch`` stands for that of the plan."""
         names = self.assignment.inputs
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"
