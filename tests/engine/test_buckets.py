@@ -54,6 +54,15 @@ def test_a_batch_between_buckets_is_padded_and_one_above_the_largest_is_split(se
         same(got, right)
 
 
+def test_what_is_planned_in_inference_mode_runs_outside_of_it() -> None:
+    model, x = RandomNetwork(3), images(3, 4, 8, 8)
+    with torch.inference_mode():
+        made = planned(model, images(1, 4, 8, 8), [1, 4])
+        clone, right = made.clone(), made(x)
+    for each in (made, clone):
+        assert all(map(torch.equal, flat(each(x)), flat(right)))
+
+
 def test_image_sizes_are_those_of_a_bucket() -> None:
     model = convolutions()
     made = planned(model, images(1, 4, 8, 8), [(1, 4, 8, 8), (2, 4, 8, 8), (2, 4, 6, 10)])

@@ -15,7 +15,8 @@ class Arena:
     """
 
     def __init__(self, nbytes: int, device: torch.device) -> None:
-        self.memory = aligned_bytes(nbytes, device)
+        with torch.inference_mode(False):  # or else nothing could be written outside of that mode
+            self.memory = aligned_bytes(nbytes, device)
         self._device, self._is_on_gpu = device, device.type == "cuda"
         self.pool = torch.cuda.graph_pool_handle() if self._is_on_gpu else None
         self._last_stream = torch.cuda.current_stream(device) if self._is_on_gpu else None

@@ -89,7 +89,9 @@ class BucketedEngine:
             if images is not None and wanted is not None and images[1] == wanted[1]
         }
         if wanted is None or not sizes:
-            got = ", ".join(str(tuple(each.shape)) if isinstance(each, Tensor) else repr(each) for each in given)
+            got = ", ".join(
+                str(tuple(each.shape)) if isinstance(each, Tensor) else type(each).__name__ for each in given
+            )
             names = ", ".join(map(bucket_text, self.engines))
             raise BadInput(f"no bucket takes {got}: all sizes but the batch must be those of a bucket, here {names}")
         batch, (engine, *_) = wanted[0], sizes.values()

@@ -93,7 +93,7 @@ class Engine:
         return filled(self.structure, self._at_rest.outputs)
 
     def run(self) -> Any:
-        """Compute the outputs for what ``input`` holds, and return ``output``, which the next run or call overwrites."""
+        """Compute ``output`` from ``input``, and return it. The next run or call overwrites it."""
         with undisturbed(self.device):
             self._at_rest.run()
         return self.output
