@@ -10,11 +10,17 @@ from torch import Tensor
 
 from convwright import torch_api
 
+# Dtypes whose equality is that of all bits, by their bytes.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Shared:
-    """Knows the tensors that were made of each constant, as long as somebody holds them."""
+    """Knows the tensors that were made of each constant, as long as somebody holds them.
+
+    >>> shared, ones = Shared(), torch.ones(2)
+    >>> [shared.one("w", each) is ones for each in (ones, torch.ones(2), torch.zeros(2))]
+    [True, True, False]
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, list[ref[Tensor]]] = {}
