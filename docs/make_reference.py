@@ -45,8 +45,8 @@ PAGES = (
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
             "BoundPlan", "TensorPlan", "optimize", "load", "Engine", "convwright.engine.profile:Profile",
             "convwright.engine.memory_report:MemoryReport", "convwright.engine.comparison:Comparison",
-            "convwright.engine.partial:PartialEngine", "convwright.quantizing.int8_layer:Int8Conv", "emit_c",
-            "emit_c_dynamic",
+            "convwright.engine.bucketed:BucketedEngine", "convwright.engine.partial:PartialEngine",
+            "convwright.quantizing.int8_layer:Int8Conv", "emit_c", "emit_c_dynamic",
         ),
     ),
     Page(

@@ -118,6 +118,25 @@ def test_a_precision_is_asked_for(run: Run) -> None:
     assert cw.load("engine", "cpu")(torch.ones(2, 3, 8, 8)).dtype is torch.float32
 
 
+def test_an_engine_may_have_buckets(run: Run) -> None:
+    words = ("optimize", "models.py:small", "--out", "several", "--mode", "heuristic", "--buckets", "1,4x3x8x8")
+    code, out, _ = run(*words)
+    assert code == 0
+    told = ["bucket 1:", "bucket 4x3x8x8:"]
+    assert [line for line in out.splitlines() if line.startswith("bucket")] == told
+    code, out, err = run("explain", "several", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if line.startswith("bucket")] == told
+    code, out, err = run("run", "several", "--device", "cpu", "--memory", "--profile")
+    assert (code, err) == (0, "")
+    assert out.startswith("output 0: float32 (4, 4, 8, 8)\n")
+    assert "weights: " in out
+    numpy.save("x.npy", torch.randn(6, 3, 8, 8).numpy())
+    code, out, err = run("run", "several", "--device", "cpu", "--input", "x.npy")
+    assert (code, err) == (0, "")
+    assert out.startswith("output 0: float32 (6, 4, 8, 8)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -130,6 +149,8 @@ def test_a_precision_is_asked_for(run: Run) -> None:
         (("optimize", "models.py:by_name"), "must return an nn.Module and a tensor or a tuple of tensors"),
         (("optimize", "models.py:small", "--mode", "off"), "mode must be one of heuristic, quick, full, got 'off'"),
         (("optimize", "models.py:small", "--dtype", "fp12"), "fp12"),
+        (("optimize", "models.py:small", "--buckets", "1;2"), "a bucket is written as 32, 32x3x224x224, or"),
+        (("optimize", "models.py:small", "--buckets", "0"), "a bucket is a batch size, a shape, or"),
     ],
 )
 def test_a_mistake_is_one_sentence(run: Run, planned: str, words: tuple[str, ...], sentence: str) -> None:

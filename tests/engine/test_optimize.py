@@ -346,7 +346,7 @@ def test_a_clone_has_memory_of_its_own_and_the_same_weights() -> None:
     made = engine(model, x)
     other = made.clone()
     assert other._weights is made._weights
-    assert other._program.arena.data_ptr() != made._program.arena.data_ptr() or not made.arena_bytes
+    assert other._program.arena.memory.data_ptr() != made._program.arena.memory.data_ptr() or not made.arena_bytes
     inputs = [torch.randn(2, 4, 8, 8) for _ in range(8)]
     expected = [flat(made(each)) for each in inputs]
     with ThreadPoolExecutor(2) as pool:

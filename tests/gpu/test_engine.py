@@ -6,6 +6,7 @@ import copy
 import gc
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from convwright import torch_api
+from convwright.engine.bucketed import BucketedEngine
 from convwright.engine.engine import Engine
 from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
@@ -141,7 +143,7 @@ def test_it_outlives_everything_around_it() -> None:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     unrelated = [torch.full((size,), math.nan, device="cuda") for size in (100, 10_000, 1_000_000, 20_000_000)]
-    engine._program.arena.fill_(0xFF)
+    engine._program.arena.memory.fill_(0xFF)
     assert torch.equal(engine(x), wanted)
     assert torch.equal(other(x + 1), engine(x + 1))
     assert all(bool(tensor.isnan().all()) for tensor in unrelated)
@@ -186,3 +188,135 @@ def test_a_profile_and_a_comparison() -> None:
     assert engine.compare(model, x).first_over is None
     report = engine.memory_report()
     assert report.plan.lower_bound <= report.arena == engine.arena_bytes
+
+
+class Sums(nn.Module):
+    """An output and a tensor between steps that PyTorch's own operator makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Conv2d(32, 16, 3, padding=1), nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = torch.cumsum(self.one(x).relu(), 2)
+        return {"sums": torch.cumsum(y, 3) / 32, "y": self.two(y) / 32}
+
+
+def images(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+def near(got: object, right: object) -> None:
+    for mine, wanted in zip(torch_api.flatten(got)[0], torch_api.flatten(right)[0], strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Dense, Sums])
+def test_buckets_pad_split_and_take_turns_on_any_stream(kind: type[nn.Module]) -> None:
+    model = kind().cuda().eval()
+    engine, stream = optimize(model, images(1, 32, 16, 16), mode=Mode.HEURISTIC, buckets=[1, 4]), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    small, large = engine.engines.values()
+    assert small._program.arena is large._program.arena
+    assert engine.arena_bytes == max(small.arena_bytes, large.arena_bytes)
+    batches = [images(batch, 32, 16, 16) for batch in (1, 3, 4, 6, 1, 9, 2)]
+    torch.cuda.synchronize()
+    outputs = []
+    for place, x in enumerate(batches):
+        with torch.cuda.stream(stream if place % 2 else torch.cuda.current_stream()):
+            outputs.append(engine(x))
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        for x, y in zip(batches, outputs, strict=True):
+            near(y, model(x))
+
+
+def test_weights_of_buckets_are_kept_once() -> None:
+    model = Dense().cuda().eval()
+    engine = optimize(model, images(1, 32, 16, 16), mode=Mode.HEURISTIC, buckets=[2, 4])
+    alone = sum(each.memory_report().weights for each in engine.engines.values())
+    assert engine.memory_report().weights < alone
+    small, large = engine.engines.values()
+    assert {id(each) for each in small.constants.values()} == {id(each) for each in large.constants.values()}
+
+
+@pytest.mark.parametrize("kind", [Dense, Sums])
+def test_fixed_tensors_stay_where_they_are_on_any_stream(kind: type[nn.Module]) -> None:
+    model, x = kind().cuda().eval(), images(4, 32, 16, 16)
+    engine, stream = optimize(model, x, mode=Mode.HEURISTIC), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    places = [each.data_ptr() for each in torch_api.flatten((engine.input, engine.output))[0]]
+    batches = [images(4, 32, 16, 16) for _ in range(6)]
+    torch.cuda.synchronize()
+    outputs = []
+    for place, each in enumerate(batches):
+        with torch.cuda.stream(stream if place % 2 else torch.cuda.current_stream()):
+            engine.input.copy_(each)
+            outputs.append([tensor.clone() for tensor in torch_api.flatten(engine.run())[0]])
+    torch.cuda.synchronize()
+    assert places == [each.data_ptr() for each in torch_api.flatten((engine.input, engine.output))[0]]
+    with torch.no_grad():
+        for each, made in zip(batches, outputs, strict=True):
+            near(made, model(each))
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    for _ in range(20):
+        engine.run()
+    torch.cuda.synchronize()
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
+
+
+@pytest.mark.parametrize("kind", [Dense, Sums])
+def test_buckets_and_fixed_tensors_inside_a_users_graph(kind: type[nn.Module]) -> None:
+    model, x = kind().cuda().eval(), images(7, 32, 16, 16)
+    engine = optimize(model, x, mode=Mode.HEURISTIC, buckets=[1, 4])
+    small = engine.engines[1]
+    engine(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = engine(x)  # 4 images, and 3 that are padded
+        small.input.copy_(x[:1])
+        small.run()
+    for _ in range(3):
+        x.copy_(images(7, 32, 16, 16))
+        graph.replay()
+        torch.cuda.synchronize()
+        with torch.no_grad():
+            near(y, model(x))
+            near(small.output, model(x[:1]))
+        near(engine(x), y)
+
+
+def test_two_clones_in_two_threads() -> None:
+    model = Sums().cuda().eval()
+    engine = optimize(model, images(1, 32, 16, 16), mode=Mode.HEURISTIC, buckets=[1, 4])
+    engines, batches = (engine, engine.clone()), [images(batch, 32, 16, 16) for batch in (1, 3, 4, 6)]
+    assert engines[0].largest._program.arena is not engines[1].largest._program.arena
+    expected = [torch_api.flatten(engine(x))[0] for x in batches]
+    torch.cuda.synchronize()
+
+    def runs(each: BucketedEngine) -> list[list[Tensor]]:
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            made = [torch_api.flatten(each(x))[0] for _ in range(25) for x in batches]
+            torch.cuda.current_stream().synchronize()
+        return made
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(runs, each) for each in engines]:
+            for got, right in zip(done.result(), expected * 25, strict=True):
+                near(got, right)
+
+
+def test_buckets_from_a_folder_and_with_new_weights(tmp_path: Path) -> None:
+    model, other, x = Dense(2).cuda().eval(), Dense(2).cuda().eval(), images(6, 32, 16, 16)
+    for parameter in other.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    engine = optimize(model, x, mode=Mode.HEURISTIC, buckets=[1, 4])
+    engine.save(tmp_path)
+    again, clone, before = load(tmp_path, "cuda"), engine.clone(), engine(x)
+    assert torch.equal(again(x), before)
+    engine.update(other)
+    assert torch.equal(clone(x), before)
+    with torch.no_grad():
+        for batch in (1, 3, 6):
+            near(engine(x[:batch]), other(x[:batch]))
+    small, large = engine.engines.values()
+    assert small._program.arena is large._program.arena

@@ -45,6 +45,14 @@ def optimize(
             help="With --precision mixed: most relative L2 error of an output, 0.001 by default.", show_default=False
         ),
     ] = None,
+    buckets: Annotated[
+        str | None,
+        typer.Option(
+            help="Plan for several sizes: batches, as 1,32, or shapes, as 1x3x224x224,8x3x512x512. "
+            "The shapes of several inputs are joined by +.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
@@ -58,14 +66,16 @@ def optimize(
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
+        from convwright.engine.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan
         from convwright.engine.partial import PartialEngine
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
+        sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
             model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
-            max_output_error=max_output_error,
+            max_output_error=max_output_error, buckets=sizes,
         )  # fmt: skip
         if out is not None:
             if isinstance(engine, PartialEngine):

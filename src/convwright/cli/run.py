@@ -38,18 +38,21 @@ def run(
 ) -> None:
     """Run an engine once, and say how long a call takes.
 
-    Its inputs come from .npy files, in the order of the model's, or are random.
+    Its inputs come from .npy files, in the order of the model's, or are random. An engine that has several buckets runs
+    on random inputs of its largest.
     """
     import numpy
     import torch
 
     from convwright import torch_api
+    from convwright.engine.bucketed import BucketedEngine
     from convwright.engine.loaded import load
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
 
     engine = load(folder, device)
-    specs = [engine.assignment.tensors[name] for name in engine.assignment.inputs]
+    one = engine.largest if isinstance(engine, BucketedEngine) else engine
+    specs = [one.assignment.tensors[name] for name in one.assignment.inputs]
     if given is None:
         inputs = [torch.randn(spec.shape).to(engine.device, torch_dtype(spec.dtype)) for spec in specs]
     elif len(given) != len(specs):

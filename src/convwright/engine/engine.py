@@ -14,15 +14,18 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
+from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.comparison import Comparison, step_errors
-from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.explained import explained
+from convwright.engine.fixed_run import FixedRun
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.origin import Origin
 from convwright.engine.profile import Profile
-from convwright.engine.program import Program, Values
+from convwright.engine.program import Program, plans_of
 from convwright.engine.saved import save
+from convwright.engine.shared import Shared
 from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
@@ -31,7 +34,6 @@ from convwright.errors import BadInput
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
 from convwright.tuning.asked import named
-from convwright.tuning.listing import build
 
 
 class Engine:
@@ -47,54 +49,92 @@ class Engine:
         device: DeviceFacts,
         structure: Structure,
         origin: Origin | None = None,
+        *,
+        arena: Arena | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        self.assignment, self.constants, self.structure, self.facts = assignment, constants, structure, device
+        self.assignment, self.structure, self.facts = assignment, structure, device
         self.device, self._origin = torch.device(str(device.torch_name)), origin
-        self._plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
-        self._ready(constants)
+        self._plans, self._shared = plans_of(assignment, device), Shared() if shared is None else shared
+        self._ready(constants, arena)
 
-    def _ready(self, constants: Mapping[str, Tensor]) -> None:
+    def _ready(self, constants: Mapping[str, Tensor], arena: Arena | None) -> None:
         """Pack the weights, and capture the steps."""
         with undisturbed(self.device):
-            self._weights = Weights(self.assignment, self._plans, constants, self.device)
-            self._wire()
+            self.constants = {name: self._shared.one(name, each) for name, each in constants.items()}
+            self._weights = Weights(self.assignment, self._plans, self.constants, self.device, self._shared)
+            self._wire(arena)
 
-    def _wire(self) -> None:
-        self._program = Program(self.assignment, self._plans, self._weights, self.device)
-        self._values: Values = []
-        self._captured = CudaGraph(self._compute, self.device) if self.device.type == "cuda" else None
+    def _wire(self, arena: Arena | None) -> None:
+        self._program = Program(self.assignment, self._plans, self._weights, self.device, arena)
+        self._fixed = FixedRun(self._program) if self.device.type == "cuda" else None
 
     def __call__(self, *inputs: Any) -> Any:
         """The model's outputs for these inputs, in memory of their own."""
         given, _ = torch_api.flatten(inputs)
         self._check(given)
         with undisturbed(self.device):
-            if self._captured is None or torch_api.is_capturing():  # inside a user's graph steps are a part of that
-                values = self._program.run(self._program.take(given))
-            else:
-                self._captured.join()
-                self._program.take(given)
-                self._captured.replay()
-                values = self._values
-            outputs = self._program.outputs(values, given, replayed=self._captured is not None)
+            values, is_on_gpu = self._program.take(given), self.device.type == "cuda"
+            values = self._at_rest.run() if is_on_gpu else self._program.run(values)
+            outputs = self._program.outputs(values, given, replayed=is_on_gpu)
         return filled(self.structure, outputs)
 
-    def clone(self) -> Engine:
-        """An engine that another thread may call at the same time. It shares the weights, and has memory of its own."""
+    @property
+    def input(self) -> Any:
+        """The tensor that ``run`` reads; a tuple of them where the model takes several."""
+        self._program.arena.join()  # what is written to it next is written after the last run
+        inputs = self._at_rest.inputs
+        return inputs[0] if len(inputs) == 1 else tuple(inputs)
+
+    @property
+    def output(self) -> Any:
+        """What ``run`` writes, as the model returns it."""
+        self._program.arena.join()
+        return filled(self.structure, self._at_rest.outputs)
+
+    def run(self) -> Any:
+        """Compute ``output`` from ``input``, and return it. The next run or call overwrites it."""
+        with undisturbed(self.device):
+            self._at_rest.run()
+        return self.output
+
+    @property
+    def _at_rest(self) -> FixedRun:
+        """The run on fixed tensors, which on a CPU is made when it is first asked for."""
+        if self._fixed is None:
+            with undisturbed(self.device):
+                self._fixed = FixedRun(self._program)
+        return self._fixed
+
+    def clone(self, arena: Arena | None = None) -> Engine:
+        """An engine that another thread may call at the same time. It shares the weights, and has memory of its own.
+        Engines that lie in one ``arena`` take turns."""
         other = copy(self)
         with undisturbed(self.device):
-            other._wire()
+            self._program.arena.join()
+            other._wire(arena)
         return other
 
     def update(self, model: nn.Module) -> None:
         """Take the weights that ``model`` has by now. It must be the model that the engine was made of, or one like it;
-        nothing is searched again. On a GPU it waits for the runs that were begun."""
+        nothing is searched again. On a GPU it waits for the runs that were begun. ``input`` and ``output`` are others
+        then."""
         if self._origin is None:
             raise BadInput("an engine from a folder does not know how its weights follow from a model's: make it anew")
-        self.constants = self._origin.network(model).constants
+        constants = self._origin.network(model).constants
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # they use memory that is given back
-        self._ready(self.constants)
+        self._ready(constants, self._program.arena)
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """What it is made of, but for memory."""
+        return Blueprint(self.assignment, self.constants, self.structure, self._origin)
+
+    @property
+    def held(self) -> list[Tensor]:
+        """The constants, and what is packed of them."""
+        return [*self.constants.values(), *self._weights]
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
@@ -159,20 +199,17 @@ class Engine:
         with undisturbed(self.device):
             return step_times(self._program, inputs)
 
-    def _compute(self) -> None:
-        self._values = self._program.rerun()
-
-    def objection(self, given: Sequence[Any]) -> str | None:
-        """Why the engine does not take these tensors; None where it does."""
+    def objection(self, given: Sequence[Any], batch: int | None = None) -> str | None:
+        """Why the engine does not take these tensors; None where it does. ``batch`` stands for that of the plan."""
         names = self.assignment.inputs
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"
         for name, tensor in zip(names, given, strict=True):
             spec = self.assignment.tensors[name]
-            dtype = torch_dtype(spec.dtype)
-            if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (spec.shape, dtype):
+            dtype, shape = torch_dtype(spec.dtype), spec.shape if batch is None else (batch, *spec.shape[1:])
+            if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
-                return f"`{name}` must be {dtype} {spec.shape}, got {got}"
+                return f"`{name}` must be {dtype} {shape}, got {got}"
             if tensor.device != self.device and tensor.device.type != self.device.type:
                 return f"`{name}` must be on {self.device}, got one on {tensor.device}"
         return None

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from convwright import strict_json
+from convwright.engine.blueprint import Blueprint
+from convwright.engine.bucketed import BucketedEngine
+from convwright.engine.bucketed_files import read_buckets
 from convwright.engine.engine import Engine
 from convwright.engine.plan_text import read as read_plan
 from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
@@ -14,7 +17,7 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.strict_json import JsonError
 
 
-def load(folder: Path | str, device: str | None = None) -> Engine:
+def load(folder: Path | str, device: str | None = None) -> Engine | BucketedEngine:
     """The engine that was saved in a folder, for the same kind of device and the same versions of libraries."""
     folder = Path(folder)
     plan = _plan(folder)
@@ -28,13 +31,20 @@ def load(folder: Path | str, device: str | None = None) -> Engine:
     if digest(raw) != plan["weights"]:
         raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
     try:
-        read = read_plan(plan, facts)
         constants = safetensors().load(raw)
+        if "buckets" in plan:
+            buckets, whole = read_buckets(plan, constants, facts), plan["whole"]
+            planned = [*buckets.values()]
+        else:
+            planned = [Blueprint(read_plan(plan, facts), constants, plan["structure"])]
     except (KeyError, TypeError, ValueError, ConvwrightError) as error:
         raise BadInput(f"{folder / PLAN} cannot be read: {error}") from error
-    if fingerprints(read, facts) != plan["fingerprints"]:
+    used = {library: held for each in planned for library, held in fingerprints(each.assignment, facts).items()}
+    if used != plan["fingerprints"]:
         raise Refused(f"{folder} was planned with other versions of libraries: plan the model again")
-    return Engine(read, constants, facts, plan["structure"])
+    if "buckets" in plan:
+        return BucketedEngine.of(buckets, facts, whole)
+    return Engine(planned[0].assignment, constants, facts, planned[0].structure)
 
 
 def _plan(folder: Path) -> dict[str, Any]:

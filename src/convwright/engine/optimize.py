@@ -13,6 +13,8 @@ from convwright import torch_api
 from convwright.core.policy import Policy
 from convwright.engine.asked import Asked
 from convwright.engine.assignment import Assignment
+from convwright.engine.bucketed import BucketedEngine, planned_in_buckets
+from convwright.engine.buckets import Bucket
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
@@ -43,7 +45,22 @@ def optimize(
     precision: Precision | str | None = ...,
     samples: Iterable[Any] | None = ...,
     max_output_error: float | None = ...,
+    buckets: None = ...,
 ) -> Engine: ...
+
+
+@overload
+def optimize(
+    model: nn.Module,
+    example: Any,
+    *,
+    policy: Policy | None = ...,
+    mode: Mode | str = ...,
+    store: Store | Path | str | None = ...,
+    progress: bool | Progress | None = ...,
+    partial: Literal[False] = ...,
+    buckets: Iterable[Bucket],
+) -> BucketedEngine: ...
 
 
 @overload
@@ -59,7 +76,8 @@ def optimize(
     precision: Precision | str | None = ...,
     samples: Iterable[Any] | None = ...,
     max_output_error: float | None = ...,
-) -> Engine | PartialEngine: ...
+    buckets: Iterable[Bucket] | None = ...,
+) -> Engine | PartialEngine | BucketedEngine: ...
 
 
 def optimize(
@@ -74,7 +92,8 @@ def optimize(
     precision: Precision | str | None = None,
     samples: Iterable[Any] | None = None,
     max_output_error: float | None = None,
-) -> Engine | PartialEngine:
+    buckets: Iterable[Bucket] | None = None,
+) -> Engine | PartialEngine | BucketedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
     ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
@@ -90,6 +109,10 @@ def optimize(
     each output is at most ``max_output_error`` (1e-3) on ``samples``, each of them like ``example``, which is the only
     one by default.
 
+    With ``buckets`` the engine takes inputs of several sizes: each bucket is a batch size, the shape of the input, or a
+    tuple of the shapes of all inputs. Buckets share weights and one arena. A batch between two buckets is padded, and
+    one above the largest is split. ``example`` then gives dtypes, layouts and the device.
+
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
     >>> engine = optimize(model, x, mode="heuristic")
@@ -99,13 +122,19 @@ def optimize(
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
     asked = Asked.of(precision, samples, max_output_error, policy, partial=partial)
+    if partial and buckets is not None:
+        raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
+    if samples is not None and buckets is not None:
+        raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
+    if not (tensors := torch_api.flatten(inputs)[0]) or not all(isinstance(each, Tensor) for each in tensors):
+        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
             return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked)
 
         try:
-            return plan(model, inputs)
+            return plan(model, inputs) if buckets is None else planned_in_buckets(model, inputs, buckets, plan)
         except Refused as why:
             if not partial:
                 raise
@@ -116,8 +145,6 @@ def _planned(
     model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress, asked: Asked
 ) -> Engine:
     tensors, _ = torch_api.flatten(inputs)
-    if not tensors or not all(isinstance(each, Tensor) for each in tensors):
-        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
     if model.training:
         raise BadInput("the model is in training mode: call model.eval() first")
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)

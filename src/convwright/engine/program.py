@@ -8,17 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from convwright import torch_api
 from convwright.core.binding import RolePlan, bind_prepared
+from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.plan import Plan
 from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.weights import Weights
 from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, Join, View
-from convwright.tensors import aligned_bytes, carve, empty, laid_, lies_as
+from convwright.tensors import carve, empty, laid_, lies_as
+from convwright.tuning.listing import build
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]
@@ -26,17 +30,18 @@ _Run = Callable[[Values], None]
 
 
 class Program:
-    """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``. On a CPU most
-    of PyTorch's operators make their own output, which comes and goes with the run."""
+    """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``, by default
+    one of its own. On a CPU most of PyTorch's operators make their own output, which comes and goes with the run."""
 
     def __init__(
-        self, assignment: Assignment, plans: Sequence[Plan | None], weights: Weights, device: torch.device
-    ) -> None:
+        self, assignment: Assignment, plans: Sequence[Plan | None], weights: Weights, device: torch.device,
+        arena: Arena | None = None,
+    ) -> None:  # fmt: skip
         self.assignment, self.device, self._weights = assignment, device, weights
         self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
         self._layout = _Layout(assignment, plans)
         self.memory_plan = self._layout.plan
-        self.arena = aligned_bytes(self.memory_plan.nbytes, self.device)
+        self.arena = Arena(self.memory_plan.nbytes, self.device) if arena is None else arena
         self._static = self._fixed_values()
         self._steps = [
             (self._runner(number, step, plan), self._dropped(number))
@@ -59,15 +64,27 @@ class Program:
 
     def take(self, given: Sequence[Tensor]) -> Values:
         """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie."""
+        self.arena.join()
         values = list(self._static)
         for name, tensor in zip(self.assignment.inputs, given, strict=True):
             held, spec = values[self._places[name]], self.assignment.tensors[name]
+            if held is tensor:
+                continue
             if held is not None:
                 held.copy_(tensor.detach())
             else:
-                lies = lies_as(tensor, spec)
+                lies = lies_as(tensor, spec) and not torch_api.share_storage(tensor, self.arena.memory)
                 values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
         return values
+
+    def fixed_inputs(self) -> list[Tensor]:
+        """Memory for inputs: on a GPU that which steps read, on a CPU new memory."""
+        names, tensors = self.assignment.inputs, self.assignment.tensors
+        held = [self._static[self._places[name]] for name in names]
+        return [
+            empty(tensors[name], self.device).zero_() if there is None else there
+            for name, there in zip(names, held, strict=True)
+        ]
 
     def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
         """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
@@ -105,10 +122,10 @@ class Program:
             values[self._places[name]] = tensor
         for name, offset in self.memory_plan.offsets.items():
             if name in self.assignment.tensors:
-                values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
+                values[self._places[name]] = carve(self.arena.memory, offset, self.assignment.tensors[name])
         for name, (whole, start) in self.assignment.slices.items():
             offset = self.memory_plan.offsets[whole] + start
-            values[self._places[name]] = carve(self.arena, offset, self.assignment.tensors[name])
+            values[self._places[name]] = carve(self.arena.memory, offset, self.assignment.tensors[name])
         return values
 
     def _dropped(self, number: int) -> tuple[int, ...]:
@@ -153,7 +170,17 @@ class Program:
         if not plan.workspace_bytes:
             return None
         offset = self.memory_plan.offsets[_workspace_of(number)]
-        return self.arena[offset : offset + plan.workspace_bytes]
+        return self.arena.memory[offset : offset + plan.workspace_bytes]
+
+
+def plans_of(assignment: Assignment, device: DeviceFacts) -> list[Plan | None]:
+    """The plan of each step that has a candidate."""
+    return [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
+
+
+def arena_bytes(assignment: Assignment, plans: Sequence[Plan | None]) -> int:
+    """Bytes of the arena that a program needs."""
+    return _Layout(assignment, plans).plan.nbytes
 
 
 class _Layout:

@@ -27,6 +27,12 @@ def save(
     folder: Path, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts, structure: Structure
 ) -> None:
     """Write a plan and its weights to a folder, which is made where it does not exist."""
+    body = {"fingerprints": fingerprints(assignment, device), "structure": structure, **written(assignment)}
+    write(folder, constants, device, body)
+
+
+def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
+    """Write tensors, and data that says what is made of them."""
     folder.mkdir(parents=True, exist_ok=True)
     # The tensors of a file share no memory, as a model's may.
     contiguous = torch.contiguous_format
@@ -35,10 +41,8 @@ def save(
     plan = {
         "version": VERSION,
         "device": device.key,
-        "fingerprints": fingerprints(assignment, device),
         "weights": digest((folder / WEIGHTS).read_bytes()),
-        "structure": structure,
-        **written(assignment),
+        **body,
     }
     text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
     (folder / PLAN).write_text(f"{text}\n")

@@ -1,0 +1,22 @@
+"""What an engine is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from convwright.engine.assignment import Assignment
+from convwright.engine.origin import Origin
+from convwright.engine.structure import Structure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blueprint:
+    """An engine without memory for its runs: data, and the constants of its network."""
+
+    assignment: Assignment
+    constants: Mapping[str, Tensor]
+    structure: Structure
+    origin: Origin | None = None
