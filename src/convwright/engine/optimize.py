@@ -32,6 +32,8 @@ from convwright.wording.progress import Progress, progress_to
 # How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
 # do not, less is allowed.
 _LAYER_ERRORS = (2.0, 1.0, 0.5)
+# What a step takes at least, where nothing is measured: or else steps of which no time is known would cost nothing.
+_LEAST_STEP_US = 1.0
 
 
 @overload
@@ -121,7 +123,7 @@ def _planned(
         )
 
     if mode is Mode.HEURISTIC:
-        return engine(planner(policy).assignment(Costs()))
+        return engine(planner(policy).assignment(Costs(_LEAST_STEP_US)))
     exact = reference(captured.network, tensors)
     with torch.no_grad():
         own = torch_api.flatten(model(*inputs))[0]
