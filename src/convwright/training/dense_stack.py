@@ -21,7 +21,6 @@ from convwright.eager.gradients.autograd import Training, is_differentiated
 from convwright.eager.into import training_into
 from convwright.eager.running.pytorchs_own import foreign
 from convwright.eager.slow_path import slow_path
-from convwright.torch_api import suggest_memory_format
 
 _aten: Any = torch.ops.aten
 _Gradients = list[Tensor | None]
@@ -82,9 +81,14 @@ class DenseStack:
         """Memory for the input, which is copied to it, and for the results of all layers but the last."""
         batch, channels, *sizes = x.shape
         shape = batch, parameters[-2].shape[1], *sizes
-        buffer = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=suggest_memory_format(x))
+        buffer = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=self._memory_format(x))
         buffer[:, :channels] = x
         return buffer
+
+    def _memory_format(self, x: Tensor) -> torch.memory_format:
+        last = torch.channels_last if self.rank == 2 else torch.channels_last_3d
+        is_last = x.is_contiguous(memory_format=last) and not x.is_contiguous()
+        return last if is_last else torch.contiguous_format
 
     def calls(self, buffer: Tensor, parameters: Sequence[Tensor]) -> Iterator[Call]:
         """One convolution after the other."""
