@@ -81,6 +81,7 @@ class MSDNet(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The last layer's output for a batch of images of any size, or for one image without a batch."""
         if torch.compiler.is_compiling() or self._needs_modules():
             return self._concatenated(x)
         parameters = [tensor for layer in (*self.layers, self.last) for tensor in (layer.weight, layer.bias)]
@@ -110,4 +111,5 @@ class MSDNet(nn.Module):
 
 def _check_positive(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput(f"`{name}` must be {'whole numbers' if name == 'dilations' else 'a whole number'} above 0, got {value!r}")
+        numbers = "whole numbers" if name == "dilations" else "a whole number"
+        raise BadInput(f"`{name}` must be {numbers} above 0, got {value!r}")
