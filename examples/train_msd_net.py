@@ -18,21 +18,21 @@ from torch.nn import functional as F
 
 import convwright as cw
 
-SIZE, SHAPES, NOISE = 32, 2, 0.5
+SIZE, NOISE = 32, 0.3
 LABELS = "background", "disc", "square", "ring"
 
 
 def scenes(count: int) -> tuple[Tensor, Tensor]:
-    """Images of shapes in noise, and the label of each pixel."""
+    """Images of two shapes in noise, one in each half, and the label of each pixel."""
     axis = torch.arange(SIZE, dtype=torch.float32)
     labels = torch.zeros(count, SIZE, SIZE, dtype=torch.long)
-    for _ in range(SHAPES):
-        radius = 4 + 4 * torch.rand(count, 1, 1)
-        x, y = (axis - radius - (SIZE - 2 * radius) * torch.rand(count, 1, 1) for _ in range(2))
-        y = y.transpose(1, 2)
+    for half in range(2):
+        radius, across, down = 4 + 3 * torch.rand(count, 1, 1), torch.rand(count, 1, 1), torch.rand(count, 1, 1)
+        x = axis - half * SIZE / 2 - radius - (SIZE / 2 - 2 * radius) * across
+        y = (axis - radius - (SIZE - 2 * radius) * down).transpose(1, 2)
         kind = torch.randint(1, len(LABELS), (count, 1, 1))
-        distance = torch.where(kind == 2, 1.13 * torch.maximum(x.abs(), y.abs()), x.hypot(y))
-        inside = (distance < radius) & ~((kind == 3) & (distance < 0.6 * radius))
+        distance = torch.where(kind == 2, torch.maximum(x.abs(), y.abs()), x.hypot(y))
+        inside = (distance < radius) & ~((kind == 3) & (distance < radius / 2))
         labels = torch.where(inside, kind, labels)
     images = (labels > 0).float() + NOISE * torch.randn(count, SIZE, SIZE)
     return images[:, None], labels
@@ -65,7 +65,7 @@ def draw(path: Path, images: Tensor, labels: Tensor, found: Tensor) -> None:
     figure.savefig(path)
 
 
-def main(steps: int = 1500, depth: int = 16, path: Path = Path("msd_net.png")) -> None:
+def main(steps: int = 1200, depth: int = 16, path: Path = Path("msd_net.png")) -> None:
     torch.manual_seed(0)
     model = trained(steps, depth)
 

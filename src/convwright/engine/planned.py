@@ -10,8 +10,8 @@ from convwright.engine.network import Network
 from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem
-from convwright.graph.greedy_choice import greedy
 from convwright.graph.graph import Graph
+from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
 from convwright.graph.operations import Join

@@ -163,24 +163,21 @@ def _gradients(
     found: _Gradients = []
     # Layers before the first that learns something need no gradient.
     first = 0 if needs[0] else needs[1:].index(True) // 2
-    layers = list(stack.layers(parameters))
+    layers, sums = list(stack.layers(parameters)), dy  # replaced by the gradients of the buffer after the last layer
     for number in range(len(layers) - 1, first - 1, -1):
         (w, _, dilation), training = layers[number], trainings[number]
         wanted = needs[0] or number > first, needs[2 * number + 1], needs[2 * number + 2]
         reads, writes = w.shape[1], w.shape[1] + w.shape[0]
         x = buffer[:, :reads]
-        if dilation:
-            dy = training.before_activation(sums[:, reads:writes], buffer[:, reads:writes])
-        else:
-            dy = training.before_activation(dy, None)
-        dx, dw, db = training.gradients(dy, stack.padded(x, dilation), w, wanted)
+        dz = (sums[:, reads:writes], buffer[:, reads:writes]) if dilation else (dy, None)
+        dx, dw, db = training.gradients(training.before_activation(*dz), stack.padded(x, dilation), w, wanted)
         found += db, dw
-        if dx is not None:
-            dx = stack.unpadded(dx, x, dilation)
-            if dilation:
-                sums[:, :reads] += dx
-            else:
-                sums = dx
+        if dx is None:
+            break
+        if dilation:
+            sums[:, :reads] += stack.unpadded(dx, x, dilation)
+        else:
+            sums = dx
     found += [None] * (2 * first)
     return [sums[:, :channels].clone() if needs[0] else None, *reversed(found)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import cycle, islice
 from math import sqrt
 from typing import Any
@@ -15,7 +16,7 @@ from convwright.eager.running.pytorchs_own import foreign
 from convwright.errors import BadInput
 from convwright.training.dense_stack import DenseStack, concatenated
 
-_CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
+_CONVOLUTIONS: dict[int, Any] = {2: nn.Conv2d, 3: nn.Conv3d}
 _PADDING_MODES = ("zeros", "reflect")
 
 
@@ -49,8 +50,10 @@ class MSDNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, value in dict(in_channels=in_channels, out_channels=out_channels, depth=depth, width=width).items():
-            _check_positive(name, value)
+        _check_positive("in_channels", in_channels)
+        _check_positive("out_channels", out_channels)
+        _check_positive("depth", depth)
+        _check_positive("width", width)
         dilations = tuple(dilations)
         for dilation in dilations or (0,):
             _check_positive("dilations", dilation)
@@ -58,33 +61,32 @@ class MSDNet(nn.Module):
             raise BadInput(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}")
         if padding_mode not in _PADDING_MODES:
             raise BadInput(f"`padding_mode` must be 'zeros' or 'reflect', got {padding_mode!r}")
-        convolution, made = _CONVOLUTIONS[spatial_dims], {"device": device, "dtype": dtype}
+        convolution = partial(_CONVOLUTIONS[spatial_dims], device=device, dtype=dtype)
         self._stack = DenseStack(spatial_dims, tuple(islice(cycle(dilations), depth)), padding_mode == "reflect")
         self.layers = nn.ModuleList(
             convolution(
-                in_channels + width * number, width, 3, padding=dilation, dilation=dilation, padding_mode=padding_mode,
-                **made,
+                in_channels + width * number, width, 3, padding=dilation, dilation=dilation, padding_mode=padding_mode
             )
             for number, dilation in enumerate(self._stack.dilations)
-        )  # fmt: skip
-        self.last = convolution(in_channels + width * depth, out_channels, 1, **made)
+        )
+        self.last = convolution(in_channels + width * depth, out_channels, 1)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw weights anew: normal ones of a variance that suits the whole network, and biases of zero."""
-        in_channels, out_channels = self.layers[0].in_channels, self.last.out_channels
-        reads = self.layers[-1].in_channels * 3**self._stack.rank
-        for layer in self.layers:
-            nn.init.normal_(layer.weight, std=sqrt(2 / (reads + out_channels)))
+        *layers, last = self._all_layers()
+        connections = layers[-1].in_channels * 3**self._stack.rank + last.out_channels
+        for layer in layers:
+            nn.init.normal_(layer.weight, std=sqrt(2 / connections))
             nn.init.zeros_(layer.bias)
-        nn.init.xavier_normal_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        nn.init.xavier_normal_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """The last layer's output for a batch of images of any size, or for one image without a batch."""
         if torch.compiler.is_compiling() or self._needs_modules():
             return self._concatenated(x)
-        parameters = [tensor for layer in (*self.layers, self.last) for tensor in (layer.weight, layer.bias)]
+        parameters = [tensor for layer in self._all_layers() for tensor in (layer.weight, layer.bias)]
         if foreign(x, *parameters) is not None:
             return self._concatenated(x)
         self._check(x)
@@ -98,10 +100,13 @@ class MSDNet(nn.Module):
     def _needs_modules(self) -> bool:
         """Whether layers do more than convolve, or someone watches them."""
         kind = _CONVOLUTIONS[self._stack.rank]
-        return any(type(layer) is not kind or torch_api.has_hooks(layer) for layer in (*self.layers, self.last))
+        return any(type(layer) is not kind or torch_api.has_hooks(layer) for layer in self._all_layers())
+
+    def _all_layers(self) -> list[Any]:
+        return [*self.layers, self.last]
 
     def _check(self, x: Tensor) -> None:
-        rank, channels = self._stack.rank, self.layers[0].in_channels
+        rank, channels = self._stack.rank, self._all_layers()[0].in_channels
         if x.dim() not in (rank + 1, rank + 2) or x.shape[-rank - 1] != channels:
             axes = ", ".join("DHW"[3 - rank :])
             raise BadInput(
