@@ -193,6 +193,7 @@ def test_exported_it_is_made_of_convolutions_and_concatenations() -> None:
     assert_close(program.module()(x), plain(x))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_compiled_and_traced() -> None:
     model, plain, x = pair()
     compiled, dy = torch.compile(model, backend="aot_eager", fullgraph=True), torch.randn(2, OUT, *SIZES[2])
