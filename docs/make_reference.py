@@ -46,7 +46,8 @@ PAGES = (
             "BoundPlan", "TensorPlan", "optimize", "load", "Engine", "convwright.engine.profile:Profile",
             "convwright.engine.memory_report:MemoryReport", "convwright.engine.comparison:Comparison",
             "convwright.engine.bucketed:BucketedEngine", "convwright.engine.partial:PartialEngine",
-            "convwright.quantizing.int8_layer:Int8Conv", "emit_c", "emit_c_dynamic",
+            "convwright.quantizing.int8_layer:Int8Conv", "convwright.nn:MSDNet", "emit_c",
+            "emit_c_dynamic",
         ),
     ),
     Page(
@@ -129,7 +130,7 @@ def _class(cls: type, name: str) -> str:
     parts = []
     if issubclass(cls, Enum):
         parts.append(_code("\n".join(f"{name}.{member.name} = {_literal(member)}" for member in cls)))
-    elif dataclasses.is_dataclass(cls):
+    elif dataclasses.is_dataclass(cls) or name in convwright.nn.__all__:
         parts.append(_code(_signature(cls, name)))
     elif issubclass(cls, Exception):
         bases = ", ".join(base.__name__ for base in cls.__bases__)

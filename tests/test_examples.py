@@ -11,7 +11,7 @@ import torch
 from convwright.cli.targets import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-PROGRAMS = {"first_look", "whole_network"}
+PROGRAMS = {"first_look", "train_msd_net", "whole_network"}
 # Files of functions for a command, which the tests of that command run.
 TARGETS = {"advise_model", "two_calls"}
 # Relative L2. On a GPU fp32 is computed in TF32 by default, whose roundoff is 2^-11.
@@ -55,6 +55,16 @@ def test_whole_network(capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("whole_network", capsys)
     engine, torchs = errors_in(printed, "engine")[0], errors_in(printed, "PyTorch")[0]
     assert 0 < engine <= 2 * torchs + 1e-6
+
+
+def test_train_msd_net(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a few steps; what it promises takes all of them."""
+    picture = tmp_path / "found.png"
+    runpy.run_path(str(FOLDER / "train_msd_net.py"))["main"](steps=3, depth=2, path=picture)
+    printed = capsys.readouterr().out
+    assert "% of the pixels are right" in printed
+    assert "labels 100.0 % alike" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_calls_compute_the_same() -> None:

@@ -35,6 +35,7 @@ ORDER = [
     {"wording"},
     {"engine"},
     {"training"},
+    {"nn"},
     {"quantizing", "advising"},
     {"emit"},
     {"report"},

@@ -12,6 +12,7 @@
     cw.conv2d(x, w, algorithm="cudnn/fft-tiling")         # this one, or a clear error
     with cw.algorithms(forward="cudnn/gemm"): ...         # this one, for all calls inside
     with cw.enabled(): model(x)                           # every F.conv* and nn.Conv* of any library, unmodified
+    cw.nn.MSDNet(1, 2, depth=100)                         # a mixed-scale dense network in one buffer
     cw.convert(model, choices={"stem": "cudnn/gemm"})     # its layers, each by the algorithm that is named
     cw.tune(model, example)                               # every convolution of a model, remembered
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
@@ -88,9 +89,12 @@ _HOMES = {
     "device_facts": "convwright.measuring.hardware.machine",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+_MODULES = ("nn",)
+
+__all__ = ["__version__", *sorted((*_HOMES, *_MODULES))]
 
 if TYPE_CHECKING:
+    from convwright import nn as nn
     from convwright.advising.advise import advise as advise
     from convwright.advising.tuned import tune as tune
     from convwright.api.describe_module import problem_of_module as problem_of_module
@@ -144,6 +148,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"convwright.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'convwright' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

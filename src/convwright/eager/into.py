@@ -126,11 +126,17 @@ def _copied(call: Call) -> Tensor:
 
 
 def _training(call: Call) -> Training | None:
-    """The three directions of this call, as they were made ready at an earlier one; None where PyTorch serves it."""
+    """The three directions of this call; None where PyTorch serves it."""
     if activation_named(call.request.activation) not in FROM_OUTPUT:
         refuse_algorithm(call.form, call.request, f"the gradient of {call.request.activation} needs what is before it")
         return None
-    slots, extra = CONV2D.slots, ("into", call.extra)
+    return training_into(call)
+
+
+def training_into(call: Call) -> Training:
+    """The three directions of a call whose gradient needs its output at most, as they were made ready at an earlier
+    one."""
+    slots, extra = call.form.slots, ("into", call.extra)
     slot = slots.matching(call.w, call.request, call.tensors, extra)
     if slot is not None and isinstance(slot.run, Training):
         return slot.run

@@ -31,6 +31,9 @@ from convwright.store.store import Store
 from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
 
+# What a step takes at least, where nothing is measured: or else steps of which no time is known would cost nothing.
+_LEAST_STEP_US = 1.0
+
 
 @overload
 def optimize(
@@ -163,7 +166,11 @@ def _planned(
         def ready(assignment: Assignment) -> Engine:
             return Engine(assignment, planned.network.constants, facts, captured.structure, own)
 
-        return ready(planned.assignment(Costs())) if measures_nothing else fastest_in_place(planned, ready, tensors)
+        return (
+            ready(planned.assignment(Costs(_LEAST_STEP_US)))
+            if measures_nothing
+            else fastest_in_place(planned, ready, tensors)
+        )
 
     measures_nothing = mode is Mode.HEURISTIC
     if measures_nothing and asked.precision is None:

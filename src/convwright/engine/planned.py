@@ -13,9 +13,11 @@ from convwright.engine.network import Network
 from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem
+from convwright.graph.graph import Graph
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import Group, groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
+from convwright.graph.operations import Join
 from convwright.graph.states import States
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -40,8 +42,11 @@ class Planner:
         tf32: Collection[str] | None = None,
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
-        # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
-        self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
+        # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation. Only what
+        # is concatenated several times is copied less often then.
+        if sliced is None:
+            sliced = device.kind == "cuda" or _joins_again(graph)
+        self._states = States(graph, sliced=sliced)
         timed, in_tf32 = (Timed(device, policy, mode, store) for _ in range(2))
         self._ways = self._found(timed, in_tf32, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
@@ -90,6 +95,13 @@ class Planner:
             (*way.reads, *way.writes) if isinstance(way, Way) else ((way.value, way.source), (way.value, way.target))
         )
         return all(self._states.named(*place).slice is None for place in places)
+
+
+def _joins_again(graph: Graph) -> bool:
+    """Whether a concatenation is a part of another."""
+    joins = [node for node in graph.nodes if isinstance(node.operation, Join)]
+    wholes = {whole for node in joins for whole in node.writes}
+    return any(value in wholes for node in joins for _, value in node.reads)
 
 
 def _greedy_us(problem: ChoiceProblem) -> float | None:
