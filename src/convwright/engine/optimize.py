@@ -17,6 +17,7 @@ from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.in_place import fastest_in_place
+from convwright.engine.memory_budget import checked
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
 from convwright.engine.planned import Planner
@@ -44,6 +45,7 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: Literal[False] = ...,
+    memory_budget: int | None = ...,
 ) -> Engine: ...
 
 
@@ -57,6 +59,7 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: bool,
+    memory_budget: int | None = ...,
 ) -> Engine | PartialEngine: ...
 
 
@@ -69,6 +72,7 @@ def optimize(
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
     partial: bool = False,
+    memory_budget: int | None = None,
 ) -> Engine | PartialEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
@@ -77,7 +81,8 @@ def optimize(
     the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is.
+    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of layers
+    and workspaces may take at once; if there is no such plan, the sentence of the refusal names the smallest possible.
 
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
@@ -87,10 +92,13 @@ def optimize(
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
+    budget = checked(memory_budget)
+    if partial and budget is not None:
+        raise BadInput("`memory_budget` is for a model that is planned as a whole: with `partial` each part has an arena")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
-            return _planned(model, inputs, policy, mode, kept, progress_to(progress))
+            return _planned(model, inputs, policy, mode, kept, progress_to(progress), budget)
 
         try:
             return plan(model, inputs)
@@ -101,8 +109,9 @@ def optimize(
 
 
 def _planned(
-    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress
-) -> Engine:
+    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress,
+    memory_budget: int | None,
+) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
     if not tensors or not all(isinstance(each, Tensor) for each in tensors):
         raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
@@ -117,8 +126,9 @@ def _planned(
 
     def planner(policy: Policy) -> Planner:
         return Planner(
-            network, facts, policy, mode=mode, store=store, progress=lambda what, done, of: tell(done, of, what)
-        )
+            network, facts, policy, mode=mode, store=store, progress=lambda what, done, of: tell(done, of, what),
+            memory_budget=memory_budget,
+        )  # fmt: skip
 
     if mode is Mode.HEURISTIC:
         return engine(planner(policy).assignment(Costs()))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment, assignment, choice_problem, ends
 from convwright.engine.costs import Costs
+from convwright.engine.footprints import Footprints
+from convwright.engine.lifetimes import Lifetimes
+from convwright.engine.memory_budget import within_budget
 from convwright.engine.network import Network
 from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.errors import Refused
-from convwright.graph.choice import ChoiceProblem
+from convwright.graph.choice import ChoiceProblem, JointChoice
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
@@ -32,15 +37,18 @@ class Planner:
         store: Store,
         progress: Progress = NO_HOOKS.progress,
         sliced: bool | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         self.network, graph = network, network.graph
+        self._budget = memory_budget
         # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
         self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
-        timed = Timed(device, policy, mode, store)
+        timed = Timed(device, policy, mode, store, frugal=memory_budget is not None)
         self._ways = self._found(timed, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states, timed, progress)
+        self._footprints = Footprints(graph, self._states, device)
 
     def _found(self, timed: Timed, progress: Progress) -> tuple[Way, ...]:
         """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
@@ -56,16 +64,29 @@ class Planner:
             wanted = (*wanted, *more)
 
     def assignment(self, costs: Costs) -> Assignment:
-        """The cheapest assignment, beside simpler choices."""
+        """The cheapest assignment within the budget, beside simpler choices."""
         found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._copies))
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)
         dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))
-        best, in_one_layout = solve(problem), uniform(dense)
-        return assignment(
-            graph, states, best, found, between,
-            greedy_us=_greedy_us(problem), uniform_us=None if in_one_layout is None else in_one_layout.cost,
-        )  # fmt: skip
+        in_one_layout = uniform(dense)
+        others = {
+            "greedy_us": _greedy_us(problem), "uniform_us": None if in_one_layout is None else in_one_layout.cost,
+        }  # fmt: skip
+
+        def made(choice: JointChoice, turns: Mapping[str, int]) -> Assignment:
+            return self._ordered(assignment(graph, states, choice, found, between, turns=turns, **others))
+
+        as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
+        cheapest = made(solve(problem), as_exported)
+        if self._budget is None:
+            return cheapest
+        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, lambda: choice_problem(
+            graph, states, found, between, self._footprints.of
+        ))  # fmt: skip
+
+    def _ordered(self, assigned: Assignment) -> Assignment:
+        return Lifetimes(assigned, self._footprints.of_steps(assigned.steps, exact=False)).reordered()
 
     def _is_dense(self, way: Way | CopyWay) -> bool:
         """Whether it reads and writes no slices."""
