@@ -10,7 +10,7 @@ import typer
 from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.interrupt import stoppable
 from convwright.cli.tf32 import Tf32, with_tf32
-from convwright.cli.workspace import MaxWorkspace
+from convwright.cli.workspace import MaxWorkspace, MemoryBudget
 from convwright.errors import BadInput
 
 
@@ -31,6 +31,7 @@ def optimize(
         bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")
     ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    memory_budget: MemoryBudget = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
@@ -49,7 +50,9 @@ def optimize(
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
-        engine = plan(model, example, policy=policy, mode=mode, progress=bar, partial=partial)
+        engine = plan(
+            model, example, policy=policy, mode=mode, progress=bar, partial=partial, memory_budget=memory_budget
+        )
         if out is not None:
             if isinstance(engine, PartialEngine):
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")

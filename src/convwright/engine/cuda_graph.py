@@ -41,3 +41,10 @@ class CudaGraph:
 
     def replay(self) -> None:
         self._graph.replay()
+
+    @property
+    def nbytes(self) -> int:
+        """What PyTorch's allocator keeps for the graph."""
+        pool = self._graph.pool()
+        snapshot = torch.cuda.memory_snapshot()
+        return sum(segment["total_size"] for segment in snapshot if tuple(segment["segment_pool_id"]) == tuple(pool))

@@ -17,6 +17,7 @@ from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment
 from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.cuda_graph import CudaGraph
+from convwright.engine.eager_peak import eager_peaks
 from convwright.engine.explained import explained
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.origin import Origin
@@ -104,9 +105,21 @@ class Engine:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
         return explained(self.assignment, self.facts, self.memory_plan)
 
-    def memory_report(self) -> MemoryReport:
-        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena."""
-        return self._program.memory_report(self.constants.values())
+    def memory_report(self, model: nn.Module | None = None, *inputs: Any) -> MemoryReport:
+        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena.
+
+        With ``model`` and inputs, on a GPU, it also has the peak of a run of the model itself.
+        """
+        report = self._program.memory_report(self.constants.values())
+        if (model is None) != (not inputs):
+            raise BadInput("`memory_report` takes a model and its inputs, or neither")
+        if self._captured is None:
+            return report
+        with undisturbed(self.device):
+            eager = None if model is None else eager_peaks(model, inputs, self.device)
+            free, total = torch.cuda.mem_get_info(self.device)
+            context = total - free - torch.cuda.memory_reserved(self.device)
+        return replace(report, pool=self._captured.nbytes, context=context, eager=eager)
 
     def profile(self, *inputs: Any) -> Profile:
         """What each step takes where it runs, on these inputs."""

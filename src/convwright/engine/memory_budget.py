@@ -36,11 +36,12 @@ def within_budget(
     footprints: Footprints,
     turns: Mapping[str, int],
     made: _Made,
+    nodes: Mapping[str, tuple[str, ...]],
     posed: Callable[[], ChoiceProblem],
 ) -> Assignment:
     """``cheapest`` where that fits. Otherwise choices are looked for in two orders of nodes: the one of ``turns``, and the
     best one for the steps of ``cheapest``. The smallest possible amount is what the choice takes that keeps least alive
-    in any of these orders.
+    in any of these orders. ``nodes`` are those of each step by its name.
     """
 
     def nbytes(assigned: Assignment) -> int:
@@ -49,7 +50,7 @@ def within_budget(
     if nbytes(cheapest) <= budget:
         return cheapest
     problem, fitting = posed(), list[Assignment]()
-    orders = [turns, _turns_of(cheapest.steps, turns)]
+    orders = [turns, _turns_of(cheapest.steps, turns, nodes)]
     orders = orders[:1] if orders[0] == orders[1] else orders
     for order in orders:
         storage, limit = footprints.storage(order), budget
@@ -75,8 +76,10 @@ def within_budget(
     return min(fitting, key=lambda assigned: assigned.modelled_us)
 
 
-def _turns_of(steps: tuple[Step, ...], turns: Mapping[str, int]) -> dict[str, int]:
+def _turns_of(
+    steps: tuple[Step, ...], turns: Mapping[str, int], nodes: Mapping[str, tuple[str, ...]]
+) -> dict[str, int]:
     """The turns of nodes where steps run in this order; nodes of one step keep the order that they have."""
-    place = {node: number for number, step in enumerate(steps) for node in step.name.split("+")}
+    place = {node: number for number, step in enumerate(steps) for node in nodes.get(step.name, ())}
     order = sorted(turns, key=lambda node: (place[node], turns[node]))
     return {node: turn for turn, node in enumerate(order)}

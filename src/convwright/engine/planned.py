@@ -81,7 +81,8 @@ class Planner:
         cheapest = made(solve(problem), as_exported)
         if self._budget is None:
             return cheapest
-        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, lambda: choice_problem(
+        nodes = {way.group.name: way.group.nodes for way in found}
+        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, nodes, lambda: choice_problem(
             graph, states, found, between, self._footprints.of
         ))  # fmt: skip
 

@@ -189,82 +189,84 @@ class _Limited:
 
     def best(self) -> JointChoice | None:
         """The cheapest choice within the limit, or one that needs least."""
-        limited = set[tuple[int, bool]]()
+        limited = set[int]()
         while (choice := self._choosing.best()) is not None:
             found = need(choice, self._problem, self._storage)
             if self._limit is not None and found.nbytes <= self._limit:
                 return choice
-            peaks = {(found.arena_at, ARENA), (found.outside_at, OUTSIDE)} - limited
-            if not peaks:
+            moments = {found.arena_at, found.outside_at} - limited
+            if not moments:
                 return choice if self._limit is None else None
-            for moment, outside in sorted(peaks):
-                self._limit_at(moment, outside)
-            limited |= peaks
+            for moment in sorted(moments):
+                self._limit_at(moment)
+            limited |= moments
         return None
 
-    def _limit_at(self, moment: int, outside: bool) -> None:
-        """What lives at a moment is at most the peak."""
+    def _limit_at(self, moment: int) -> None:
+        """What lives at a moment, in the arena and outside of it, is at most the peaks."""
         by_buffer, by_value = dict[str, list[Place]](), dict[str, list[Place]]()
         for place, buffer in self._storage.buffers.items():
             by_buffer.setdefault(buffer, []).append(place)
             by_value.setdefault(place[0], []).append(place)
-        alive = {buffer: self._program.amount() for buffer in by_buffer}
-        saved = {} if outside else self._saved(moment)
-        for buffer, own in by_buffer.items():
+        saved, alive = self._saved(moment), dict[tuple[str, bool], int]()
+        peaks = {peak: {column: -1.0} for peak, column in self._peaks.items()}
+        for (buffer, own), outside in product(by_buffer.items(), (ARENA, OUTSIDE)):
+            born = self._written(own, moment, (outside,))
+            born += [event for place in own for event in self._copied(place, moment, outside)]
+            if not born:
+                continue
             held = [event for place in own for event in self._pending(place, moment)]
-            self._live([alive[buffer]], own, moment, outside, held, saved)
+            alive[buffer, outside] = self._program.amount()
+            held += self._held(own, moment, {} if outside else saved)
+            self._live([alive[buffer, outside]], own, moment, (outside,), born, held)
+            peaks[outside][alive[buffer, outside]] = self._storage.nbytes[buffer] / self._unit
         # What was written and is read later lies somewhere, whatever its state. Without these rows the relaxed program
         # has half of it in each of two states, and so alive in neither.
         for own in by_value.values():
             buffers = dict.fromkeys(self._storage.buffers[place] for place in own)
-            if len(buffers) > 1:
-                self._live([alive[buffer] for buffer in buffers], own, moment, outside, [], saved, anywhere=True)
-        factors = {alive[buffer]: self._storage.nbytes[buffer] / self._unit for buffer in by_buffer}
-        if not outside:
-            for column, option in enumerate(self._options):
-                if self._moments[column] == moment and option.footprint.workspace_bytes:
-                    factors[column] = option.footprint.workspace_bytes / self._unit
-        self._program.weighted_row({**factors, self._peaks[outside]: -1.0}, upper=0.0)
+            everywhere = [alive[root] for root in product(buffers, (ARENA, OUTSIDE)) if root in alive]
+            if len(everywhere) > 1:
+                born, held = self._written(own, moment, (ARENA, OUTSIDE)), self._held(own, moment, saved)
+                self._live(everywhere, own, moment, (ARENA, OUTSIDE), born, held)
+        for column, option in enumerate(self._options):
+            if self._moments[column] == moment and option.footprint.workspace_bytes:
+                peaks[ARENA][column] = option.footprint.workspace_bytes / self._unit
+        for factors in peaks.values():
+            self._program.weighted_row(factors, upper=0.0)
 
     def _live(
-        self, alive: Sequence[int], places: Sequence[Place], moment: int, outside: bool, pending: Sequence[_Event],
-        saved: Mapping[tuple[int, str], int], *, anywhere: bool = False,
+        self, alive: Sequence[int], places: Sequence[Place], moment: int, where: Sequence[bool],
+        born: Sequence[_Event], held: Sequence[_Event],
     ) -> None:  # fmt: skip
-        """``alive`` add up to 1 where something in ``places`` was written and is needed at the moment or later.
-        ``anywhere`` says that ``places`` are all that a value has, of which a copy may be in the other memory."""
-        held = [*pending, *self._reading(places, moment, saved)]
-        held += [_Event((), but=-1) for place in places if place in self._problem.wanted]
-        born = self._written(places, moment, outside)
-        elsewhere = ()
-        if anywhere:
-            copies = (copy for place in places for copy in self._into.get(place, ()))
-            elsewhere = tuple(self._choosing.copies[copy] for copy in copies if copy.footprint.outside is not outside)
-        else:
-            born += [event for place in places for event in self._copied(place, moment, outside)]
+        """``alive`` add up to 1 where something in ``places`` was born and is held, or is written at the moment."""
         for made, needed in product(born, held):
-            minus = *made.minus, *needed.minus
-            lower = -1.0 - made.but - needed.but
             row = dict.fromkeys(alive, 1.0)
-            for factor, columns in ((-1.0, (*made.plus, *needed.plus)), (1.0, (*minus, *elsewhere))):
+            for factor, columns in ((-1.0, (*made.plus, *needed.plus)), (1.0, (*made.minus, *needed.minus))):
                 for column in columns:
                     row[column] = row.get(column, 0.0) + factor
-            self._program.weighted_row(row, lower=lower)
-        if writing := self._writing(places, outside, lambda at: at == moment):
+            self._program.weighted_row(row, lower=-1.0 - made.but - needed.but)
+        if writing := self._writing(places, where, lambda at: at == moment):
             self._program.row(alive, writing, lower=0.0)
 
-    def _writing(self, places: Sequence[Place], outside: bool, at: Callable[[int], bool]) -> list[int]:
+    def _held(
+        self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]
+    ) -> list[_Event]:
+        wanted = [_Event((), but=-1) for place in places if place in self._problem.wanted]
+        return [*wanted, *self._reading(places, moment, saved)]
+
+    def _writing(self, places: Sequence[Place], where: Sequence[bool], at: Callable[[int], bool]) -> list[int]:
         columns = dict.fromkeys(column for place in places for column in self._writers.get(place, ()))
         return [
             column for column in columns
-            if at(self._moments[column]) and self._options[column].footprint.outside is outside
+            if at(self._moments[column]) and self._options[column].footprint.outside in where
         ]  # fmt: skip
 
-    def _written(self, places: Sequence[Place], moment: int, outside: bool) -> list[_Event]:
+    def _written(self, places: Sequence[Place], moment: int, where: Sequence[bool]) -> list[_Event]:
         """That an option has written a value by then. A plan has one option at most that writes a value."""
         by_value: dict[str, list[Place]] = {}
         for place in places:
             by_value.setdefault(place[0], []).append(place)
-        columns = (self._writing(own, outside, lambda at: at <= moment) for own in by_value.values())
+        columns = (self._writing(own, where, lambda at: at <= moment) for own in by_value.values())
         return [_Event(tuple(each)) for each in columns if each]
 
     def _copied(self, place: Place, moment: int, outside: bool) -> Iterator[_Event]:
