@@ -46,7 +46,7 @@ ORDER = [
 # What core and graph may import besides the standard library.
 SHARED = ("convwright.errors", "convwright.naming", "convwright.strict_json")
 # What a module of graph may import inside of functions alone.
-LATE = {"convwright.graph.joint_choice": ("numpy", "scipy")}
+LATE = {"convwright.graph.integer_program": ("numpy", "scipy")}
 
 # The same for the rooms inside of a room, below what stands in it openly.
 INNER_ORDER = {

@@ -19,6 +19,7 @@ from convwright.engine.bucketed import BucketedEngine
 from convwright.engine.engine import Engine
 from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
+from convwright.errors import Refused
 from convwright.graph.operations import Join
 from convwright.settings import Mode
 from convwright.tuning import session
@@ -320,3 +321,47 @@ def test_buckets_from_a_folder_and_with_new_weights(tmp_path: Path) -> None:
             near(engine(x[:batch]), other(x[:batch]))
     small, large = engine.engines.values()
     assert small._program.arena is large._program.arena
+
+
+class Gated(nn.Module):
+    """Images that are read twice, so that pointwise steps stand alone and end what they read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = torch.sigmoid(conv(x))
+            x = F.max_pool2d(x, 3, 1, 1) * 0.5 + x.exp()
+        return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("mode", [Mode.HEURISTIC, Mode.QUICK])
+def test_pointwise_steps_write_over_what_ends_there(mode: Mode, dtype: torch.dtype) -> None:
+    model, x = Gated().cuda().to(dtype).eval(), torch.randn(4, 16, 61, 67, device="cuda", dtype=dtype)
+    engine = optimize(model, x, mode=mode)
+    check(engine, model, x)
+    found = engine.compare(model, x)
+    assert found.first_over is None
+
+
+@pytest.mark.parametrize("mode", [Mode.HEURISTIC, Mode.QUICK])
+def test_a_memory_budget_and_the_models_own_peak(mode: Mode) -> None:
+    model, x = Dense().cuda().eval(), torch.randn(4, 32, 64, 64, device="cuda")
+    with pytest.raises(Refused, match="the smallest possible is") as raised:
+        optimize(model, x, mode=mode, memory_budget=1)
+    smallest = int(str(raised.value).rpartition(" ")[2].replace(",", ""))
+    engine = optimize(model, x, mode=mode, memory_budget=smallest)
+    check(engine, model, x)
+    report = engine.memory_report(model, x)
+    assert report.peak <= smallest
+    assert report.eager is not None
+    assert report.eager_peak is not None
+    assert 0 < smallest <= report.eager_peak
+    assert report.pool is not None
+    assert report.context is not None
+    assert report.context > 0
+    print(report)

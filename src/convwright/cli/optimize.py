@@ -10,7 +10,7 @@ import typer
 from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.interrupt import stoppable
 from convwright.cli.tf32 import Tf32, with_tf32
-from convwright.cli.workspace import MaxWorkspace
+from convwright.cli.workspace import MaxWorkspace, MemoryBudget
 from convwright.errors import BadInput
 
 
@@ -53,6 +53,7 @@ def optimize(
             show_default=False,
         ),
     ] = None,
+    memory_budget: MemoryBudget = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
@@ -75,7 +76,7 @@ def optimize(
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
             model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
-            max_output_error=max_output_error, buckets=sizes,
+            max_output_error=max_output_error, buckets=sizes, memory_budget=memory_budget,
         )  # fmt: skip
         if out is not None:
             if isinstance(engine, PartialEngine):

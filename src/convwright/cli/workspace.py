@@ -1,4 +1,4 @@
-"""``--max-workspace``: an amount of memory, as people write it."""
+"""``--max-workspace`` and ``--memory-budget``: an amount of memory, as people write it."""
 
 from __future__ import annotations
 
@@ -34,4 +34,11 @@ def nbytes(text: str) -> int:
 MaxWorkspace = Annotated[
     int | None,
     typer.Option(parser=nbytes, metavar="BYTES", help="Most workspace: bytes, or with a unit such as 64MB or 1GiB."),
+]
+
+MemoryBudget = Annotated[
+    int | None,
+    typer.Option(
+        parser=nbytes, metavar="BYTES", help="Most memory of results and workspaces: bytes, or such as 512MiB."
+    ),
 ]

@@ -159,6 +159,16 @@ class Writable(Protocol):
 
 
 @runtime_checkable
+class Overwrites(Protocol):
+    """A backend of which some plans may write their output over an operand: each element of that is read, for the last
+    time, by what then writes the same element of the output."""
+
+    def overwrites(self, candidate: Candidate) -> frozenset[str]:
+        """The roles of the operands that may have the output's memory; one at a time."""
+        ...
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A backend whose library says more about a refusal in its log than it returns.
 

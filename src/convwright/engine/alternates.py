@@ -22,24 +22,34 @@ _MOST, _CLOSE = 2, 1.6
 _CHECKING_US = 1e6
 
 
-def alternates(found: Findings) -> tuple[tuple[Candidate, Interval], ...]:
-    """The winner and close candidates that are right, with their times."""
+def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidate, Interval], ...]:
+    """The winner and close candidates that are right, with their times. ``frugal`` adds the one that needs the least
+    workspace, and the fastest of several, where these need more."""
     choice = found.choice
     if choice is None:
         return ()
     best = call_us(choice, found.policy)
-    close = [
+    others = [
         verdict.finding for verdict in found.verdicts
         if verdict.finding is not choice and verdict.finding.measurement is not None
-        and call_us(verdict.finding, found.policy).value <= _CLOSE * best.value
         and listing.objection(verdict.finding.candidate, found.policy) is None
     ]  # fmt: skip
-    close.sort(key=lambda finding: call_us(finding, found.policy).value)
+    others.sort(key=lambda finding: call_us(finding, found.policy).value)
+    close = [finding for finding in others if call_us(finding, found.policy).value <= _CLOSE * best.value]
     checking, right = _Checking(found), list[Finding]()
     for finding in close[: 2 * _MOST]:
         if len(right) < _MOST and checking.is_right(finding):
             right.append(finding)
+    if frugal:
+        fewest = min(map(_workspace_bytes, (choice, *right)))
+        small = sorted((each for each in others if _workspace_bytes(each) < fewest), key=_workspace_bytes)
+        right += [finding for finding in small[: 2 * _MOST] if checking.is_right(finding)][:1]
     return tuple((each.candidate, call_us(each, found.policy)) for each in (choice, *right))
+
+
+def _workspace_bytes(finding: Finding) -> int:
+    assert finding.measurement is not None
+    return finding.measurement.workspace_bytes
 
 
 class _Checking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.ways import CopyWay, Way
-from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Place
+from convwright.graph.choice import ChoiceProblem, Copy, Footprint, JointChoice, Option, Place
 from convwright.graph.graph import Graph
 from convwright.graph.operations import Join, Operation
 from convwright.graph.states import State, States
@@ -72,14 +72,23 @@ class Assignment(Record):
         return last | dict.fromkeys(self.outputs, len(self.steps))
 
 
-def choice_problem(graph: Graph, states: States, ways: Iterable[Way], copies: Iterable[CopyWay]) -> ChoiceProblem:
+def choice_problem(
+    graph: Graph,
+    states: States,
+    ways: Iterable[Way],
+    copies: Iterable[CopyWay],
+    footprint: Callable[[Way | CopyWay], Footprint] = lambda _: Footprint(),
+) -> ChoiceProblem:
     """What the joint choice decides, in its own words."""
     return ChoiceProblem(
         nodes=tuple(node.name for node in graph.nodes),
         options=tuple(
-            Option(way.name, frozenset(way.group.nodes), way.reads, way.writes, way.time_us.value) for way in ways
+            Option(way.name, frozenset(way.group.nodes), way.reads, way.writes, way.time_us.value, footprint(way))
+            for way in ways
         ),
-        copies=tuple(Copy(each.value, each.source, each.target, max(each.time_us.value, 0.0)) for each in copies),
+        copies=tuple(
+            Copy(each.value, each.source, each.target, max(each.time_us.value, 0.0), footprint(each)) for each in copies
+        ),
         given=tuple(ends(graph, states, graph.inputs)),
         wanted=tuple(ends(graph, states, graph.outputs)),
     )
@@ -98,13 +107,19 @@ def given_state(value: str, graph: Graph, states: States) -> State:
 
 
 def assignment(
-    graph: Graph, states: States, chosen: JointChoice, ways: Iterable[Way], copies: Iterable[CopyWay], **others: Any
+    graph: Graph,
+    states: States,
+    chosen: JointChoice,
+    ways: Iterable[Way],
+    copies: Iterable[CopyWay],
+    *,
+    turns: Mapping[str, int],
+    **others: Any,
 ) -> Assignment:
-    """The steps of a joint choice. They run in the order of the graph's nodes, and each copy right before its first
-    reader."""
+    """The steps of a joint choice. They run in the order of their nodes that ``turns`` says, and each copy right before
+    its first reader."""
     by_name, made = {way.name: way for way in ways}, _Steps(graph, states, copies, chosen.copies)
-    place = {node.name: number for number, node in enumerate(graph.nodes)}
-    for way in sorted((by_name[option.name] for option in chosen.options), key=lambda way: place[way.group.nodes[-1]]):
+    for way in sorted((by_name[option.name] for option in chosen.options), key=lambda way: last_turn(way, turns)):
         made.add(way)
     outputs, inputs = (
         tuple(make(value, given_state(value, graph, states).name) for value in values)
@@ -121,6 +136,11 @@ def assignment(
     constants = {name: graph.values[name] for name in graph.constants}
     modelled_us = sum(step.time_us.value for step in made.steps)
     return Assignment(tensors, tuple(made.steps), inputs, outputs, constants, slices, wholes, modelled_us, **others)
+
+
+def last_turn(way: Way, turns: Mapping[str, int]) -> int:
+    """The turn of a way: its last node's."""
+    return max(turns[node] for node in way.group.nodes)
 
 
 class _Steps:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 _new_stream: Any = torch.cuda.Stream
+_memory_snapshot: Any = torch.cuda.memory_snapshot
 # The first call compiles, loads and plans; the second finds everything as a replay will.
 _WARM_UPS = 2
 
@@ -34,3 +35,9 @@ class CudaGraph:
 
     def replay(self) -> None:
         self._graph.replay()
+
+    @property
+    def nbytes(self) -> int:
+        """What PyTorch's allocator keeps for the graph."""
+        pool = self._graph.pool()
+        return sum(segment["total_size"] for segment in _memory_snapshot() if tuple(segment["segment_pool_id"]) == tuple(pool))

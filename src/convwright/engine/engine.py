@@ -18,6 +18,7 @@ from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.comparison import Comparison, step_errors
+from convwright.engine.eager_peak import eager_peaks
 from convwright.engine.explained import explained
 from convwright.engine.fixed_run import FixedRun
 from convwright.engine.memory_report import MemoryReport
@@ -144,9 +145,21 @@ class Engine:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
         return explained(self.assignment, self.facts, self.memory_plan)
 
-    def memory_report(self) -> MemoryReport:
-        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena."""
-        return self._program.memory_report(self.constants.values())
+    def memory_report(self, model: nn.Module | None = None, *inputs: Any) -> MemoryReport:
+        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena.
+
+        With ``model`` and inputs, on a GPU, it also has the peak of a run of the model itself.
+        """
+        report = self._program.memory_report(self.constants.values())
+        if (model is None) != (not inputs):
+            raise BadInput("`memory_report` takes a model and its inputs, or neither")
+        if self.device.type != "cuda":
+            return report
+        with undisturbed(self.device):
+            eager = None if model is None else eager_peaks(model, inputs, self.device)
+            free, total = torch.cuda.mem_get_info(self.device)
+            context = total - free - torch.cuda.memory_reserved(self.device)
+        return replace(report, pool=self._at_rest.pool_bytes, context=context, eager=eager)
 
     def profile(self, *inputs: Any) -> Profile:
         """What each step takes where it runs, on these inputs."""

@@ -17,7 +17,7 @@ _HEADINGS = ("step", "runs", "type", "layout", "µs", "limit")
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
     """A table of the steps, with the least that the device needs for each, and sums."""
     rows = [_row(step, device) for step in assignment.steps]
-    return "\n".join((table(_HEADINGS, rows, numbers=2), "", *_sums(assignment), *_memory(memory)))
+    return "\n".join((table(_HEADINGS, rows, numbers=2), "", *_sums(assignment), str(memory)))
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
@@ -37,7 +37,3 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     for name, time_us in (("step by step", assignment.greedy_us), ("in one layout", assignment.uniform_us)):
         if time_us is not None:
             yield f"chosen {name}: {time_us:,.0f} µs"
-
-
-def _memory(plan: MemoryPlan) -> Iterator[str]:
-    yield f"arena: {plan.nbytes:,} bytes, at least {plan.lower_bound:,} are alive at once"

@@ -47,3 +47,8 @@ class FixedRun:
     def outputs(self) -> list[Tensor]:
         held = [self._values[self._program.place(name)] for name in self._program.assignment.outputs]
         return [each for each in held if each is not None]
+
+    @property
+    def pool_bytes(self) -> int:
+        """What PyTorch's allocator keeps for the graph, and for those that share its pool."""
+        return 0 if self._graph is None else self._graph.nbytes

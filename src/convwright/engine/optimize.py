@@ -19,6 +19,7 @@ from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.in_place import fastest_in_place
+from convwright.engine.memory_budget import checked
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
 from convwright.engine.planned import Planner
@@ -49,6 +50,7 @@ def optimize(
     samples: Iterable[Any] | None = ...,
     max_output_error: float | None = ...,
     buckets: None = ...,
+    memory_budget: int | None = ...,
 ) -> Engine: ...
 
 
@@ -80,6 +82,7 @@ def optimize(
     samples: Iterable[Any] | None = ...,
     max_output_error: float | None = ...,
     buckets: Iterable[Bucket] | None = ...,
+    memory_budget: int | None = ...,
 ) -> Engine | PartialEngine | BucketedEngine: ...
 
 
@@ -96,6 +99,7 @@ def optimize(
     samples: Iterable[Any] | None = None,
     max_output_error: float | None = None,
     buckets: Iterable[Bucket] | None = None,
+    memory_budget: int | None = None,
 ) -> Engine | PartialEngine | BucketedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
@@ -104,7 +108,8 @@ def optimize(
     the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is.
+    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of layers
+    and workspaces may take at once; if there is no such plan, the sentence of the refusal names the smallest possible.
 
     ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
     use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
@@ -124,7 +129,11 @@ def optimize(
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
-    asked = Asked.of(precision, samples, max_output_error, policy, partial=partial)
+    asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
+    if partial and budget is not None:
+        raise BadInput(
+            "`memory_budget` is for a model that is planned as a whole: with `partial` each part has an arena"
+        )
     if partial and buckets is not None:
         raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
     if samples is not None and buckets is not None:
@@ -134,7 +143,7 @@ def optimize(
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
-            return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked)
+            return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked, budget)
 
         try:
             return plan(model, inputs) if buckets is None else planned_in_buckets(model, inputs, buckets, plan)
@@ -145,8 +154,9 @@ def optimize(
 
 
 def _planned(
-    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress, asked: Asked
-) -> Engine:
+    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress, asked: Asked,
+    memory_budget: int | None,
+) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
     if model.training:
         raise BadInput("the model is in training mode: call model.eval() first")
@@ -157,7 +167,7 @@ def _planned(
     def planner(lowering: Lowering, policy: Policy) -> Planner:
         return Planner(
             lowered(network, lowering.dtypes).network, facts, policy, mode=mode, store=store, tf32=lowering.tf32,
-            progress=lambda what, done, of: tell(done, of, what),
+            memory_budget=memory_budget, progress=lambda what, done, of: tell(done, of, what),
         )  # fmt: skip
 
     def engine(lowering: Lowering, policy: Policy) -> Engine:
@@ -166,11 +176,9 @@ def _planned(
         def ready(assignment: Assignment) -> Engine:
             return Engine(assignment, planned.network.constants, facts, captured.structure, own)
 
-        return (
-            ready(planned.assignment(Costs(_LEAST_STEP_US)))
-            if measures_nothing
-            else fastest_in_place(planned, ready, tensors)
-        )
+        if measures_nothing:
+            return ready(planned.assignment(Costs(_LEAST_STEP_US)))
+        return fastest_in_place(planned, ready, tensors)
 
     measures_nothing = mode is Mode.HEURISTIC
     if measures_nothing and asked.precision is None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from convwright import flags
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment, assignment, choice_problem, ends
 from convwright.engine.costs import Costs
+from convwright.engine.footprints import Footprints
+from convwright.engine.lifetimes import Lifetimes
+from convwright.engine.memory_budget import within_budget
 from convwright.engine.network import Network
 from convwright.engine.ways import CopyWay, Timed, Way, copies, ways
 from convwright.errors import Refused
-from convwright.graph.choice import ChoiceProblem
+from convwright.graph.choice import ChoiceProblem, JointChoice
 from convwright.graph.graph import Graph
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import Group, groups, inside, largest
@@ -40,18 +43,21 @@ class Planner:
         progress: Progress = NO_HOOKS.progress,
         sliced: bool | None = None,
         tf32: Collection[str] | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
+        self._budget = memory_budget
         # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation. Only what
         # is concatenated several times is copied less often then.
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
-        timed, in_tf32 = (Timed(device, policy, mode, store) for _ in range(2))
+        timed, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
         self._ways = self._found(timed, in_tf32, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states, timed, progress)
+        self._footprints = Footprints(graph, self._states, device)
 
     def _found(self, timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
         """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
@@ -78,16 +84,30 @@ class Planner:
         return found
 
     def assignment(self, costs: Costs) -> Assignment:
-        """The cheapest assignment, beside simpler choices."""
+        """The cheapest assignment within the budget, beside simpler choices."""
         found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._copies))
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)
         dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))
-        best, in_one_layout = solve(problem), uniform(dense)
-        return assignment(
-            graph, states, best, found, between,
-            greedy_us=_greedy_us(problem), uniform_us=None if in_one_layout is None else in_one_layout.cost,
-        )  # fmt: skip
+        in_one_layout = uniform(dense)
+        others = {
+            "greedy_us": _greedy_us(problem), "uniform_us": None if in_one_layout is None else in_one_layout.cost,
+        }  # fmt: skip
+
+        def made(choice: JointChoice, turns: Mapping[str, int]) -> Assignment:
+            return self._ordered(assignment(graph, states, choice, found, between, turns=turns, **others))
+
+        as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
+        cheapest = made(solve(problem), as_exported)
+        if self._budget is None:
+            return cheapest
+        nodes = {way.group.name: way.group.nodes for way in found}
+        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, nodes, lambda: choice_problem(
+            graph, states, found, between, self._footprints.of
+        ))  # fmt: skip
+
+    def _ordered(self, assigned: Assignment) -> Assignment:
+        return Lifetimes(assigned, self._footprints.of_steps(assigned.steps, exact=False)).reordered()
 
     def _is_dense(self, way: Way | CopyWay) -> bool:
         """Whether it reads and writes no slices."""

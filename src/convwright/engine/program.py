@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +17,9 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
+from convwright.engine.lifetimes import Lifetimes, workspace_of
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.weights import Weights
-from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, Join, View
 from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
@@ -39,8 +39,8 @@ class Program:
     ) -> None:  # fmt: skip
         self.assignment, self.device, self._weights = assignment, device, weights
         self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
-        self._layout = _Layout(assignment, plans)
-        self.memory_plan = self._layout.plan
+        self.lifetimes = Lifetimes(assignment, plans)
+        self.memory_plan = self.lifetimes.plan
         self.arena = Arena(self.memory_plan.nbytes, self.device) if arena is None else arena
         self._static = self._fixed_values()
         self._steps = [
@@ -50,12 +50,10 @@ class Program:
 
     def memory_report(self, constants: Iterable[Tensor]) -> MemoryReport:
         """What the arena holds and when, and what lies outside of it; ``constants`` are kept beside packed weights."""
-        assignment, layout = self.assignment, self._layout
-        wholes = {layout.root(name) for step in assignment.steps for name in step.writes} - set(assignment.inputs)
-        specs = assignment.tensors | assignment.wholes
+        lifetimes = self.lifetimes
         return MemoryReport(
-            layout.plan, tuple(layout.buffers), tuple(layout.outside), self._weights.nbytes_with(constants),
-            sum(specs[name].span_bytes for name in wholes if name in specs), len(assignment.steps),
+            lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, self._weights.nbytes_with(constants),
+            lifetimes.without_reuse, len(self.assignment.steps),
         )  # fmt: skip
 
     def place(self, name: str) -> int:
@@ -107,7 +105,7 @@ class Program:
         """What the model returns, in memory that the next run does not write to."""
         inputs, own = dict(zip(self.assignment.inputs, given, strict=True)), dict[str, Tensor]()
         for name in dict.fromkeys(self.assignment.outputs):
-            value, root = values[self._places[name]], self._layout.root(name)
+            value, root = values[self._places[name]], self.lifetimes.owner(name)
             assert value is not None
             is_kept = replayed or root in inputs or self._static[self._places[root]] is not None
             own[name] = inputs[name] if name in inputs else value.clone() if is_kept else value
@@ -120,7 +118,7 @@ class Program:
             values[self._places[name]] = empty(self.assignment.tensors[name], self.device)
         for name, tensor in self._weights.tensors.items():
             values[self._places[name]] = tensor
-        for name, offset in self.memory_plan.offsets.items():
+        for name, offset in self.lifetimes.offsets.items():
             if name in self.assignment.tensors:
                 values[self._places[name]] = carve(self.arena.memory, offset, self.assignment.tensors[name])
         for name, (whole, start) in self.assignment.slices.items():
@@ -130,7 +128,7 @@ class Program:
 
     def _dropped(self, number: int) -> tuple[int, ...]:
         """The places of what no later step needs."""
-        return tuple(self._places[name] for name in self._layout.dropped_after(number))
+        return tuple(self._places[name] for name in self.lifetimes.dropped_after(number))
 
     def _runner(self, number: int, step: Step, plan: Plan | None) -> _Run:
         reads = tuple(self._places[name] for _, name in step.reads)
@@ -169,7 +167,7 @@ class Program:
     def _workspace(self, number: int, plan: Plan) -> Tensor | None:
         if not plan.workspace_bytes:
             return None
-        offset = self.memory_plan.offsets[_workspace_of(number)]
+        offset = self.memory_plan.offsets[workspace_of(number)]
         return self.arena.memory[offset : offset + plan.workspace_bytes]
 
 
@@ -180,45 +178,7 @@ def plans_of(assignment: Assignment, device: DeviceFacts) -> list[Plan | None]:
 
 def arena_bytes(assignment: Assignment, plans: Sequence[Plan | None]) -> int:
     """Bytes of the arena that a program needs."""
-    return _Layout(assignment, plans).plan.nbytes
-
-
-class _Layout:
-    """Which tensors lie in the arena and where, and when each is needed for the last time."""
-
-    def __init__(self, assignment: Assignment, plans: Sequence[Plan | None]) -> None:
-        # Of a view: the tensor whose memory it is; of a slice: the whole.
-        self._root = {name: whole for name, (whole, _) in assignment.slices.items()}
-        self._last, specs = assignment.last_uses(), assignment.tensors | assignment.wholes
-        first: dict[str, int] = {}
-        for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True)):
-            if isinstance(step.operation, View):
-                read = step.reads[0][1]
-                self._root[step.writes[0]] = self.root(read)
-            elif plan is not None and (plan.writes_out or step.writes[0] in assignment.slices):
-                first.setdefault(self.root(step.writes[0]), number)
-        for view, root in self._root.items():
-            self._last[root] = max(self._last.get(root, -1), self._last[view])
-        self.buffers = [Buffer(name, specs[name].span_bytes, start, self._last[name]) for name, start in first.items()]
-        self.buffers += [
-            Buffer(_workspace_of(number), plan.workspace_bytes, number, number, is_workspace=True)
-            for number, plan in enumerate(plans) if plan is not None and plan.workspace_bytes
-        ]  # fmt: skip
-        self.plan = plan_memory(self.buffers)
-        written = {name: number for number, step in enumerate(assignment.steps) for name in step.writes}
-        self._dynamic = written.keys() - first.keys() - assignment.slices.keys()
-        self.outside = [
-            Buffer(name, specs[name].span_bytes, number, self._last.get(name, number))
-            for name, number in written.items() if name in self._dynamic and self.root(name) == name
-        ]  # fmt: skip
-
-    def root(self, name: str) -> str:
-        """The tensor whose memory it is."""
-        return self._root.get(name, name)
-
-    def dropped_after(self, number: int) -> Iterator[str]:
-        """The tensors outside of the arena that no step after this one needs."""
-        return (name for name in sorted(self._dynamic) if self._last.get(name, -1) == number)
+    return Lifetimes(assignment, plans).plan.nbytes
 
 
 class _Calling:
@@ -297,7 +257,3 @@ def _calling(call: Callable[[], object]) -> _Run:
         call()
 
     return run
-
-
-def _workspace_of(number: int) -> str:
-    return f"workspace of step {number}"

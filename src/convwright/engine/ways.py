@@ -85,7 +85,8 @@ _Timed = tuple[Candidate | None, Interval]
 class Timed:
     """What is fastest for each problem, searched once, and what comes close to it."""
 
-    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store) -> None:
+    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
+        self._frugal = frugal
         self._device, self._policy, self._mode, self._store = device, planning_policy(policy), mode, store
         self._known: dict[Problem, tuple[_Timed, ...]] = {}
         self._foreign: dict[Foreign, tuple[_Timed, ...]] = {}
@@ -106,7 +107,7 @@ class Timed:
         except ConvwrightError:  # a problem that nothing here computes
             return ()
         if found.choice is not None:
-            return alternates(found)
+            return alternates(found, frugal=self._frugal)
         # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
         try:
             candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)

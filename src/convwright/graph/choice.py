@@ -14,6 +14,17 @@ Place = tuple[str, State]  # a value in one state
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """What an option or a copy needs of memory besides what it reads: a workspace while it runs, and room for what it
+    writes, in the arena or, where it makes its own output, ``outside``. It may write its output over one of the places
+    ``overwrites`` that nothing needs after it."""
+
+    workspace_bytes: int = 0
+    outside: bool = False
+    overwrites: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """One way to compute some nodes at once, in microseconds. Values between its nodes exist nowhere else."""
 
@@ -22,6 +33,7 @@ class Option:
     reads: tuple[Place, ...]
     writes: tuple[Place, ...]
     cost: float
+    footprint: Footprint = Footprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,7 @@ class Copy:
     source: State
     target: State
     cost: float
+    footprint: Footprint = Footprint()
 
 
 @dataclass(frozen=True, slots=True)

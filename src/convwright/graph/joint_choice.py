@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from importlib import import_module
-from math import inf
-from typing import Any
-from zlib import crc32
 
-from convwright.errors import BackendError, Refused
 from convwright.graph.choice import (
     ChoiceProblem,
     Copy,
@@ -24,9 +19,9 @@ from convwright.graph.choice import (
     option_key,
     plan_of,
 )
+from convwright.graph.integer_program import IntegerProgram
 
 _TIES_US = 1e-4  # what all names together add to the costs: a tenth of a nanosecond
-_INFEASIBLE = 2  # the status that scipy gives
 
 
 def solve(problem: ChoiceProblem) -> JointChoice:
@@ -85,26 +80,39 @@ def _in_one_state(problem: ChoiceProblem, state: State, several: dict[str, set[S
 
 
 def _solved(problem: ChoiceProblem) -> JointChoice | None:
-    check_choice(problem)
-    options = _undominated(problem.options)
-    model = _modelled(problem, options)
-    while (taken := model.optimum(len(options))) is not None:
-        chosen = [options[column] for column in taken]
-        circles = list(_circles(chosen))
-        if not circles:
-            return plan_of(problem, chosen)
-        for circle in circles:
-            alike = {_outline(chosen[member]) for member in circle}
-            columns = [column for column, option in enumerate(options) if _outline(option) in alike]
-            model.row(columns, (), upper=len(circle) - 1)
-    return None
+    return Choosing(problem).best()
+
+
+class Choosing:
+    """The integer program of a choice. ``options`` have its first columns, and ``copies`` some of the others; rows may be
+    added before ``best`` is asked for."""
+
+    def __init__(self, problem: ChoiceProblem) -> None:
+        check_choice(problem)
+        self._problem, self.options = problem, _undominated(problem.options)
+        self.program, self.copies = _modelled(problem, self.options)
+
+    def best(self) -> JointChoice | None:
+        """The cheapest plan; None where there is none."""
+        while (taken := self.program.optimum()) is not None:
+            chosen = [option for column, option in enumerate(self.options) if column in taken]
+            circles = list(_circles(chosen))
+            if not circles:
+                copies = tuple(copy for copy, column in self.copies.items() if column in taken)
+                return plan_of(replace(self._problem, copies=copies), chosen)
+            for circle in circles:
+                alike = {_outline(chosen[member]) for member in circle}
+                columns = [column for column, option in enumerate(self.options) if _outline(option) in alike]
+                self.program.row(columns, (), upper=len(circle) - 1)
+        return None
 
 
 def _undominated(options: Iterable[Option]) -> list[Option]:
-    """The cheapest of those that cover, read and write the same, sorted by their names."""
+    """The cheapest of those that cover, read and write the same and take the same memory, sorted by their names."""
     cheapest: dict[object, Option] = {}
     for option in sorted(options, key=lambda each: (each.cost, *option_key(each))):
-        cheapest.setdefault((option.covers, frozenset(option.reads), frozenset(option.writes)), option)
+        places = frozenset(option.reads), frozenset(option.writes)
+        cheapest.setdefault((option.covers, *places, option.footprint), option)
     return sorted(cheapest.values(), key=option_key)
 
 
@@ -135,66 +143,9 @@ def _circles(chosen: Sequence[Option]) -> Iterator[list[int]]:
             return
 
 
-@dataclass(slots=True)
-class _Model:
-    """An integer program by its columns, each 0 or 1, and its rows."""
-
-    unit: float  # what a name adds at most to a cost
-    costs: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
-
-    def column(self, cost: float = 0.0, name: str | None = None) -> int:
-        # Repeated layers cost the same, so many plans do. Each name adds its own share of a tenth of a nanosecond,
-        # which leaves one cheapest plan, whatever the solver's version tries first. Should that ever fall below the
-        # solver's tolerance, the rows and columns still stand in an order that only names decide.
-        self.costs.append(cost if name is None else cost + self.unit * crc32(name.encode()) / 2**32)
-        return len(self.costs) - 1
-
-    def row(self, plus: Iterable[int], minus: Iterable[int], *, lower: float = -inf, upper: float = inf) -> None:
-        """The columns ``plus`` less the columns ``minus`` lie from ``lower`` to ``upper``."""
-        for factor, columns in ((1.0, plus), (-1.0, minus)):
-            for column in columns:
-                self.rows.append(len(self.lower))
-                self.columns.append(column)
-                self.factors.append(factor)
-        self.lower.append(lower)
-        self.upper.append(upper)
-
-    def optimum(self, first: int) -> list[int] | None:
-        """Which of the ``first`` columns are 1 where the columns cost least; None where nothing fits the rows."""
-        optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
-        if not self.costs:  # which scipy takes for an error
-            return None if any(least > 0 for least in self.lower) else []
-        shape = (len(self.lower), len(self.costs))
-        matrix = sparse.csr_array((self.factors, (self.rows, self.columns)), shape=shape)
-        found = optimize.milp(
-            [cost * 1000 for cost in self.costs],  # in nanoseconds: the solver's tolerances are absolute
-            integrality=1,  # flows follow from the options, yet HiGHS proves hard networks twice as fast by whole ones
-            bounds=optimize.Bounds(0, 1),
-            constraints=optimize.LinearConstraint(matrix, self.lower, self.upper),
-            options={"mip_rel_gap": 0},
-        )
-        if found.status == _INFEASIBLE:
-            return None
-        if not found.success:
-            raise BackendError(f"scipy finds no plan of the network: {found.message}")
-        return [column for column in range(first) if found.x[column] > 0.5]
-
-
-def _scipy(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise Refused("planning a network needs scipy: pip install 'convwright[engine]'") from error
-
-
-def _modelled(problem: ChoiceProblem, options: Sequence[Option]) -> _Model:
-    """The program whose first columns are the options."""
-    model = _Model(_TIES_US / max(1, len(problem.nodes)))
+def _modelled(problem: ChoiceProblem, options: Sequence[Option]) -> tuple[IntegerProgram, dict[Copy, int]]:
+    """The program whose first columns are the options, and the columns of copies."""
+    model, copying = IntegerProgram(_TIES_US / max(1, len(problem.nodes))), dict[Copy, int]()
     covering: dict[str, list[int]] = {node: [] for node in problem.nodes}
     writing: dict[Place, list[int]] = {}
     for option in options:
@@ -207,8 +158,8 @@ def _modelled(problem: ChoiceProblem, options: Sequence[Option]) -> _Model:
         model.row(columns, (), lower=1, upper=1)
     into = copies_into(problem)
     for value, demands in _demands(problem, options).items():
-        _supply(model, value, demands, writing, set(problem.given), into)
-    return model
+        _supply(model, value, demands, writing, set(problem.given), into, copying)
+    return model, copying
 
 
 @dataclass(slots=True)
@@ -243,30 +194,38 @@ def _by_node(
     reading: Iterable[tuple[int, State]], options: Sequence[Option], position: Callable[[str], int]
 ) -> Iterator[_Demand]:
     """The readers by few nodes, of which each is in one: ways of a single node say which."""
-    left = sorted(reading, key=lambda reader: len(options[reader[0]].covers))
-    everyone = left
-    while left:
-        node = min(options[left[0][0]].covers, key=position)
+    state_of = dict(reading)
+    for columns in exclusive(state_of, options, position):
         demand = _Demand()
-        for column, state in everyone:
-            if node in options[column].covers:
-                demand.readers.setdefault(state, []).append(column)
+        for column in columns:
+            demand.readers.setdefault(state_of[column], []).append(column)
         yield demand
-        left = [reader for reader in left if node not in options[reader[0]].covers]
+
+
+def exclusive(
+    columns: Iterable[int], options: Sequence[Option], position: Callable[[str], int]
+) -> Iterator[tuple[int, ...]]:
+    """The columns of options in few sets, each of which a plan has one of at most: they cover the same node."""
+    every = sorted(columns, key=lambda column: len(options[column].covers))
+    left = every
+    while left:
+        node = min(options[left[0]].covers, key=position)
+        yield tuple(column for column in every if node in options[column].covers)
+        left = [column for column in left if node not in options[column].covers]
 
 
 def _supply(
-    model: _Model,
+    model: IntegerProgram,
     value: str,
     demands: Sequence[_Demand],
     writing: dict[Place, list[int]],
     given: set[Place],
     into: dict[Place, list[Copy]],
+    copying: dict[Copy, int],
 ) -> None:
     """What is read flows from where it lies to a demand, through copies that all demands pay together."""
     # One row for each copy and each read is enough, but a copy out of a half-chosen state then feeds two halves. What
     # flows out of a state to one demand is bounded as a whole instead, by which the relaxed program is nearly whole.
-    shared: dict[Place, int] = {}
     for demand in demands:
         leaving: dict[State, list[int]] = {}
         for state, readers in demand.readers.items():
@@ -280,11 +239,12 @@ def _supply(
                 named = f"{value}\0{copy.source}\0{state}"
                 if len(demands) == 1:
                     arriving.append(model.column(copy.cost, named))
+                    copying[copy] = arriving[-1]
                 else:
                     arriving.append(model.column())
-                    if (copy.source, state) not in shared:
-                        shared[copy.source, state] = model.column(copy.cost, named)
-                    model.row([arriving[-1]], [shared[copy.source, state]], upper=0)
+                    if copy not in copying:
+                        copying[copy] = model.column(copy.cost, named)
+                    model.row([arriving[-1]], [copying[copy]], upper=0)
                 leaving.setdefault(copy.source, []).append(arriving[-1])
             model.row(arriving, readers, lower=float(demand.always))
         for source, flows in leaving.items():

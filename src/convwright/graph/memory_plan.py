@@ -41,6 +41,12 @@ class MemoryPlan:
         """How many times the lower bound the arena takes; 1.0 where nothing lives."""
         return self.nbytes / self.lower_bound if self.lower_bound else 1.0
 
+    def __str__(self) -> str:
+        return (
+            f"arena: {self.nbytes:,} bytes, at least {self.lower_bound:,} are alive at once "
+            f"(a gap of {100 * (self.gap - 1):.1f} %)"
+        )
+
 
 def aligned(nbytes: int) -> int:
     """``nbytes`` rounded up to the arena's alignment."""

@@ -44,6 +44,10 @@ class TorchPointwise:
         nbytes = pointwise_into.workspace_bytes(problem)
         yield Candidate(problem, "torch", pointwise_into.NAME, (), arithmetic, nbytes, True, Source.RULE)
 
+    def overwrites(self, candidate: Candidate) -> frozenset[str]:
+        is_into = candidate.algorithm == pointwise_into.NAME
+        return pointwise_into.overwrites(candidate.problem) if is_into else frozenset()
+
     def build(self, candidate: Candidate, device: DeviceFacts) -> RolePlan:
         if candidate.algorithm == pointwise_into.NAME:
             return pointwise_into.IntoPlan(candidate, torch.device(device.torch_name or "cpu"))

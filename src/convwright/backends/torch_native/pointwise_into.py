@@ -97,6 +97,15 @@ def workspace_bytes(problem: PointwiseProblem) -> int:
     return Places.of(problem).buffers * aligned(_scratch(problem).span_bytes)
 
 
+def overwrites(problem: PointwiseProblem) -> frozenset[str]:
+    """The operands that lie as the output does and that no function reads after the first that writes there."""
+    order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
+    places = Places.of(problem).of_step
+    first = next(number for number, step in enumerate(order) if places.get(step) == 0)
+    late = {argument for step in order[first + 1 :] for argument in arguments_of(step)}
+    return frozenset(name for name in problem.elementwise if Operand(name) not in late)
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where each step's result goes: the output is 0, then come ``buffers`` in the workspace; steps that are smaller
@@ -130,7 +139,8 @@ def _scratch(problem: PointwiseProblem) -> TensorSpec:
 
 
 class IntoPlan(RolePlan):
-    """Calls one function after the other. The output must not overlap an operand: it holds other results before."""
+    """Calls one function after the other. The output must overlap no operand but one of ``overwrites``: it holds other
+    results before."""
 
     def __init__(self, candidate: Candidate, device: torch.device) -> None:
         self.candidate = candidate

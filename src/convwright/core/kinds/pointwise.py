@@ -113,6 +113,13 @@ class PointwiseProblem(WrittenProblem):
         )
 
     @property
+    def elementwise(self) -> frozenset[str]:
+        """The operands that lie as the output does, each element of which counts for the same element of that alone."""
+        alike = self.y.shape, self.y.strides, self.y.dtype
+        here = (name for name, spec in self.inputs if (spec.shape, spec.strides, spec.dtype) == alike)
+        return frozenset(here) if not self.row else frozenset()
+
+    @property
     def row_size(self) -> int:
         """Elements of a row."""
         return prod(self._along_row(self.shape))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from convwright.backends.triton.by_role.backend import RoleKernels
 from convwright.backends.triton.elementwise.offers import ALGORITHM, kernel_call, offers
+from convwright.core.candidate import Candidate
+from convwright.core.kinds.pointwise import PointwiseProblem
 
 
 class TritonElementwise(RoleKernels):
@@ -12,3 +14,8 @@ class TritonElementwise(RoleKernels):
     algorithm = ALGORITHM
     offers = staticmethod(offers)
     kernel_call = staticmethod(kernel_call)
+
+    def overwrites(self, candidate: Candidate) -> frozenset[str]:
+        """What lies as the output does: a program loads all its elements of it, once, before it stores any."""
+        problem = candidate.problem
+        return problem.elementwise if isinstance(problem, PointwiseProblem) else frozenset()
