@@ -37,4 +37,3 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     for name, time_us in (("step by step", assignment.greedy_us), ("in one layout", assignment.uniform_us)):
         if time_us is not None:
             yield f"chosen {name}: {time_us:,.0f} µs"
-

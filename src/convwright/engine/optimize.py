@@ -81,8 +81,8 @@ def optimize(
     the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of layers
-    and workspaces may take at once; if there is no such plan, the sentence of the refusal names the smallest possible.
+    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of
+    layers and workspaces may take at once; if no plan takes so few, the error names the smallest possible number.
 
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
@@ -94,7 +94,9 @@ def optimize(
     inputs = example if isinstance(example, tuple) else (example,)
     budget = checked(memory_budget)
     if partial and budget is not None:
-        raise BadInput("`memory_budget` is for a model that is planned as a whole: with `partial` each part has an arena")
+        raise BadInput(
+            "`memory_budget` is for a model that is planned as a whole: with `partial` each part has an arena"
+        )
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:

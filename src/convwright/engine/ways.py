@@ -85,9 +85,7 @@ _Timed = tuple[Candidate | None, Interval]
 class Timed:
     """What is fastest for each problem, searched once, and what comes close to it."""
 
-    def __init__(
-        self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False
-    ) -> None:
+    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
         self._frugal = frugal
         self._device, self._policy, self._mode, self._store = device, planning_policy(policy), mode, store
         self._known: dict[Problem, tuple[_Timed, ...]] = {}

@@ -20,8 +20,8 @@ _UNITS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """``buffers`` names the buffer in which each place lies; what is not among them takes no memory. ``nbytes`` are their
-    sizes, and ``turns`` the order in which nodes are computed."""
+    """``buffers`` names the buffer in which each place lies; what is not among them takes no memory. ``nbytes`` are
+    their sizes, and ``turns`` the order in which nodes are computed."""
 
     buffers: Mapping[Place, str]
     nbytes: Mapping[str, int]
@@ -248,9 +248,7 @@ class _Limited:
         if writing := self._writing(places, where, lambda at: at == moment):
             self._program.row(alive, writing, lower=0.0)
 
-    def _held(
-        self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]
-    ) -> list[_Event]:
+    def _held(self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]) -> list[_Event]:
         wanted = [_Event((), but=-1) for place in places if place in self._problem.wanted]
         return [*wanted, *self._reading(places, moment, saved)]
 
@@ -293,15 +291,15 @@ class _Limited:
             if target in self._problem.wanted:
                 yield _Event((column,), before)
 
-    def _reading(
-        self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]
-    ) -> Iterator[_Event]:
+    def _reading(self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]) -> Iterator[_Event]:
         """That an option reads one of the places then or later."""
         columns = dict.fromkeys(column for place in places for column in self._readers.get(place, ()))
         buffers = {self._storage.buffers[place] for place in places}
         for readers in self._exclusive(columns):
             if later := tuple(reader for reader in readers if self._moments[reader] >= moment):
-                over = tuple(saved[reader, buffer] for reader in later for buffer in buffers if (reader, buffer) in saved)
+                over = tuple(
+                    saved[reader, buffer] for reader in later for buffer in buffers if (reader, buffer) in saved
+                )
                 yield _Event(later, over)
 
     def _saved(self, moment: int) -> dict[tuple[int, str], int]:

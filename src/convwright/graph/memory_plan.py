@@ -41,7 +41,6 @@ class MemoryPlan:
         """How many times the lower bound the arena takes; 1.0 where nothing lives."""
         return self.nbytes / self.lower_bound if self.lower_bound else 1.0
 
-
     def __str__(self) -> str:
         return (
             f"arena: {self.nbytes:,} bytes, at least {self.lower_bound:,} are alive at once "
