@@ -96,7 +96,7 @@ def test_branches_are_computed_one_after_the_other() -> None:
     model = Net(forward, wide=wide, narrow=narrow).eval()
     engine = optimize(model, X, mode=Mode.HEURISTIC)
     image = X.numel() * 4
-    assert engine.memory_report().peak <= 16 * image + 3 * image
+    assert engine.memory_report().peak <= (16 + 3 + 3) * image
     with torch.no_grad():
         assert_close(engine(X), model(X), rtol=1e-4, atol=1e-5)
 
@@ -157,9 +157,16 @@ def is_reduced(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [(ends_here, 1), (is_read_late, 0), (is_read_again, 0), (is_returned, 0), (is_broadcast, 0), (is_reduced, 0)],
+    [
+        (ends_here, ["exp+add"]),
+        (is_read_late, []),
+        (is_read_again, ["add:2"]),
+        (is_returned, []),
+        (is_broadcast, []),
+        (is_reduced, ["add"]),
+    ],
 )
-def test_an_output_is_written_over_what_ends_there(function: Any, expected: int) -> None:
+def test_an_output_is_written_over_what_ends_there(function: Any, expected: list[str]) -> None:
     model = Net(lambda _, x: function(x)).eval()
     engine = into(model, X)
     offsets, steps = engine._program.lifetimes.offsets, engine.assignment.steps
@@ -170,7 +177,7 @@ def test_an_output_is_written_over_what_ends_there(function: Any, expected: int)
             and engine.assignment.last_uses()[name] == steps.index(step) for role, name in step.reads
         )
     ]  # fmt: skip
-    assert len(over) == expected
+    assert [step.name for step in over] == expected
     for _ in range(2):
         got, right = engine(X), function(X)
         assert_close(got, right, rtol=1e-5, atol=1e-6)

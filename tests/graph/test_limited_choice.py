@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 from random import Random
 
 import pytest
@@ -13,7 +13,9 @@ from convwright.graph.choice import ChoiceProblem, Footprint, JointChoice, Optio
 from convwright.graph.limited_choice import Storage, least, need, within
 from graph.test_joint_choice import can_be_ordered, covers, small_network
 
-SEEDS = range(80)
+SEEDS = range(40)
+# Networks that have more plans take long to solve.
+_MOST_PLANS = 120
 
 
 def with_memory(asked: ChoiceProblem, seed: int) -> tuple[ChoiceProblem, Storage]:
@@ -67,9 +69,9 @@ def all_plans(asked: ChoiceProblem) -> Iterator[JointChoice]:
 
 def bytes_alive(plan: JointChoice, asked: ChoiceProblem, storage: Storage) -> int:
     """The most in the arena and the most outside of it, found by running the plan moment by moment."""
-    run: list[tuple[int, Sequence[Place], Sequence[Place], Footprint]] = []
-    for option in plan.options:
-        run.append((storage.moment(option), option.reads, option.writes, option.footprint))
+    run: list[tuple[int, Sequence[Place], Sequence[Place], Footprint]] = [
+        (storage.moment(option), option.reads, option.writes, option.footprint) for option in plan.options
+    ]
     for copy in plan.copies:
         target = copy.value, copy.target
         moments = [moment - 1 for moment, reads, _, _ in run if target in reads]
@@ -107,7 +109,10 @@ def bytes_alive(plan: JointChoice, asked: ChoiceProblem, storage: Storage) -> in
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_within_the_limit_is_cheaper_and_none_needs_less(seed: int) -> None:
     asked, storage = with_memory(small_network(seed), seed)
-    plans = [(bytes_alive(plan, asked, storage), plan.cost) for plan in all_plans(asked)]
+    every = list(islice(all_plans(asked), _MOST_PLANS + 1))
+    if len(every) > _MOST_PLANS:
+        pytest.skip("has too many plans")
+    plans = [(bytes_alive(plan, asked, storage), plan.cost) for plan in every]
     smallest = least(asked, storage)
     if not plans:
         assert smallest is None

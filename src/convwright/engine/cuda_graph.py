@@ -39,5 +39,6 @@ class CudaGraph:
     @property
     def nbytes(self) -> int:
         """What PyTorch's allocator keeps for the graph."""
-        pool = self._graph.pool()
-        return sum(segment["total_size"] for segment in _memory_snapshot() if tuple(segment["segment_pool_id"]) == tuple(pool))
+        pool = tuple(self._graph.pool())
+        held = (each for each in _memory_snapshot() if tuple(each["segment_pool_id"]) == pool)
+        return sum(each["total_size"] for each in held)

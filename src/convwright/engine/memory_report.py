@@ -23,9 +23,9 @@ class MemoryReport:
     operators make at each run. ``weights`` counts memory that several steps share once; ``tensors`` is what all results
     of steps would take if each had memory of its own.
 
-    ``pool`` is what PyTorch keeps for the CUDA graph, in which tensors outside of the arena lie on a GPU. ``context`` is
-    what else the GPU has in use: CUDA's context, libraries and their kernels, and other processes. ``eager`` is the peak
-    of a run of the model itself, weights and inputs not counted, in its own layout ("nchw") and with channels last
+    ``pool`` is what PyTorch keeps for the CUDA graph, in which tensors outside of the arena lie on a GPU. ``context``
+    is what else the GPU has in use: CUDA's context, libraries and their kernels, and other processes. ``eager`` is the
+    peak of a run of the model itself, weights and inputs not counted, in its own layout ("nchw") and with channels last
     ("nhwc"). These are None on a CPU, and ``eager`` where no model was given."""
 
     plan: MemoryPlan

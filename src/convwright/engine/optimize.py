@@ -108,8 +108,8 @@ def optimize(
     the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of layers
-    and workspaces may take at once; if there is no such plan, the sentence of the refusal names the smallest possible.
+    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of
+    layers and workspaces may take at once; if no plan takes so few, the error names the smallest possible number.
 
     ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
     use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
@@ -131,9 +131,7 @@ def optimize(
     inputs = example if isinstance(example, tuple) else (example,)
     asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
     if partial and budget is not None:
-        raise BadInput(
-            "`memory_budget` is for a model that is planned as a whole: with `partial` each part has an arena"
-        )
+        raise BadInput("`memory_budget` needs a model that can be exported as a whole: leave out one of both")
     if partial and buckets is not None:
         raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
     if samples is not None and buckets is not None:

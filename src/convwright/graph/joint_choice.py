@@ -84,8 +84,8 @@ def _solved(problem: ChoiceProblem) -> JointChoice | None:
 
 
 class Choosing:
-    """The integer program of a choice. ``options`` have its first columns, and ``copies`` some of the others; rows may be
-    added before ``best`` is asked for."""
+    """The integer program of a choice. ``options`` have its first columns, and ``copies`` some of the others; rows may
+    be added before ``best`` is asked for."""
 
     def __init__(self, problem: ChoiceProblem) -> None:
         check_choice(problem)

@@ -20,8 +20,8 @@ _UNITS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """``buffers`` names the buffer in which each place lies; what is not among them takes no memory. ``nbytes`` are their
-    sizes, and ``turns`` the order in which nodes are computed."""
+    """``buffers`` names the buffer in which each place lies; what is not among them takes no memory. ``nbytes`` are
+    their sizes, and ``turns`` the order in which nodes are computed."""
 
     buffers: Mapping[Place, str]
     nbytes: Mapping[str, int]
