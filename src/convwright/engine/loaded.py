@@ -9,6 +9,7 @@ from convwright import strict_json
 from convwright.engine.engine import Engine
 from convwright.engine.plan_text import read as read_plan
 from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.user_kernels import unlike
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.strict_json import JsonError
@@ -27,6 +28,8 @@ def load(folder: Path | str, device: str | None = None) -> Engine:
         raise BadInput(f"{folder} holds no {WEIGHTS}, so it holds no engine") from None
     if digest(raw) != plan["weights"]:
         raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
+    if (missing := unlike(plan.get("kernels", {}))) is not None:
+        raise Refused(f"{folder} runs {missing}")
     try:
         read = read_plan(plan, facts)
         constants = safetensors().load(raw)

@@ -16,6 +16,7 @@ from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
 from convwright.engine.plan_text import written
 from convwright.engine.structure import Structure
+from convwright.engine.user_kernels import user_kernels
 from convwright.errors import BackendError
 from convwright.tuning import listing
 
@@ -38,6 +39,7 @@ def save(
         "fingerprints": fingerprints(assignment, device),
         "weights": digest((folder / WEIGHTS).read_bytes()),
         "structure": structure,
+        "kernels": user_kernels(assignment),
         **written(assignment),
     }
     text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
@@ -45,10 +47,13 @@ def save(
 
 
 def fingerprints(assignment: Assignment, device: DeviceFacts) -> dict[str, str]:
-    """What must be the same for the plan to run as it was made: of each candidate's backend, and of PyTorch itself."""
-    of = {step.candidate.leaf.backend: listing.fingerprint(step.candidate.leaf, device) for step in assignment.steps
-          if step.candidate is not None}  # fmt: skip
-    return {"pytorch": torch.__version__, **of}
+    """What must be the same for the plan to run as it was made: of each backend's candidates, and of PyTorch itself."""
+    of = dict[str, set[str]]()
+    for step in assignment.steps:
+        if step.candidate is not None:
+            leaf = step.candidate.leaf
+            of.setdefault(leaf.backend, set()).add(listing.fingerprint(leaf, device))
+    return {"pytorch": torch.__version__, **{backend: "; ".join(sorted(prints)) for backend, prints in of.items()}}
 
 
 def checksum(plan: Mapping[str, Any]) -> str:

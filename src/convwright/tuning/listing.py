@@ -12,7 +12,7 @@ from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, Plan, Selective
+from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, OnlyHere, Plan, Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
@@ -169,6 +169,12 @@ def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
     """Make a candidate, rewritten or not, ready to run."""
     return wrap_plan(candidate, lambda leaf: member_of(leaf).build(leaf, device))
+
+
+def only_here(candidate: Candidate) -> str | None:
+    """Why no other process can run a candidate; None where any can."""
+    member = member_of(candidate.leaf)
+    return member.only_here if isinstance(member, OnlyHere) else None
 
 
 def fingerprints(device: DeviceFacts, kind: str = "conv") -> list[str]:

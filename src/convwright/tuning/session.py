@@ -24,7 +24,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Plan
+from convwright.core.plan import Backend, Plan
 from convwright.core.policy import Policy
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
@@ -73,7 +73,7 @@ class Choice(Record):
 
     def plan(self) -> Plan:
         """The candidate made ready; the same plan at every call."""
-        return _plan(self.candidate, self.device)
+        return _plan(self.candidate, self.device, listing.member_of(self.candidate.leaf))
 
 
 class Question(NamedTuple):
@@ -308,8 +308,14 @@ class Session:
         """More is compiled now than when the questions about ``problem`` were answered."""
         for key, record in list(self._records.items()):
             record.stale |= key.problem == problem and not key.fixed
-        for then in _hearers:
-            then()
+        _tell_news()
+
+
+def answer_anew() -> None:
+    """Let every session answer its questions anew, since there is more, or less, than there was."""
+    for each in list(_sessions):
+        each.forget()
+    _tell_news()
 
 
 def _same(choice: Choice) -> Answer:
@@ -330,6 +336,11 @@ _hearers: list[Callable[[], None]] = []
 def when_news(then: Callable[[], None]) -> None:
     """Call ``then``, in any thread, whenever a choice may not be the best any more and is to be made anew."""
     _hearers.append(then)
+
+
+def _tell_news() -> None:
+    for then in _hearers:
+        then()
 
 
 @lru_cache
@@ -364,8 +375,9 @@ def capturing(device: DeviceFacts) -> bool:
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-# Never dropped: a captured graph needs the plans that it has seen.
+# Never dropped: a captured graph needs the plans that it has seen. ``member`` is what makes it: where a user registers a
+# kernel again, that is another one.
 @cache
-def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
+def _plan(candidate: Candidate, device: DeviceFacts, member: Backend) -> Plan:
     plan = stored_plan(candidate, device, session().store)
     return Ranged(plan) if settings().nvtx else plan
