@@ -26,8 +26,9 @@ from convwright.engine.saved import save
 from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
+from convwright.engine.user_kernels import unlike, user_kernels
 from convwright.engine.weights import Weights
-from convwright.errors import BadInput
+from convwright.errors import BadInput, Refused
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
 from convwright.tuning.asked import named
@@ -50,6 +51,7 @@ class Engine:
     ) -> None:
         self.assignment, self.constants, self.structure, self.facts = assignment, constants, structure, device
         self.device, self._origin = torch.device(str(device.torch_name)), origin
+        self._user_kernels = user_kernels(assignment)
         self._plans = [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
         self._ready(constants)
 
@@ -98,6 +100,8 @@ class Engine:
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
+        if (missing := unlike(self._user_kernels)) is not None:
+            raise Refused(f"the engine runs {missing}")
         save(Path(folder), self.assignment, self.constants, self.facts, self.structure)
 
     def explain(self) -> str:
