@@ -32,11 +32,12 @@ class Planner:
         store: Store,
         progress: Progress = NO_HOOKS.progress,
         sliced: bool | None = None,
+        timed: Timed | None = None,
     ) -> None:
         self.network, graph = network, network.graph
         # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation.
         self._states = States(graph, sliced=device.kind == "cuda" if sliced is None else sliced)
-        timed = Timed(device, policy, mode, store)
+        timed = timed or Timed(device, policy, mode, store)
         self._ways = self._found(timed, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
