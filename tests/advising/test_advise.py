@@ -322,7 +322,9 @@ def test_why_there_is_no_such_plan_is_one_sentence(net: Any, example: Any, why: 
     assert found.optimized is not None
     assert found.optimized.refused is not None
     assert found.optimized.refused.startswith(why)
-    assert str(found).splitlines()[-1] == f"cw.optimize(model, example) cannot plan this model: {found.optimized.refused}."
+    assert (
+        str(found).splitlines()[-1] == f"cw.optimize(model, example) cannot plan this model: {found.optimized.refused}."
+    )
 
 
 def test_a_plan_lies_as_the_model_does() -> None:

@@ -42,7 +42,9 @@ def always(problem: Any) -> bool:
     return True
 
 
-def register(name: str, run: Any, kind: str = "pointwise", serves: Any = always, version: str = "1", **how: Any) -> None:
+def register(
+    name: str, run: Any, kind: str = "pointwise", serves: Any = always, version: str = "1", **how: Any
+) -> None:
     cw.register_kernel(name, run, kind=kind, serves=serves, version=version, **how)
 
 
@@ -201,7 +203,7 @@ def test_reasons_why_it_does_not_serve() -> None:
         ("scratch", "its `workspace_bytes` raised AttributeError"),
     ):  # fmt: skip
         assert refused[f"user/{name}"].startswith(said), refused
-    with pytest.raises(Refused, match="user/reason cannot compute .*: sums of 17 only"):
+    with pytest.raises(Refused, match=r"user/reason cannot compute .*: sums of 17 only"):
         cw.plan(SIXTEEN, device="cpu", algorithm="user/reason")
     assert "runs where it is registered, not on NVIDIA H200" in {
         refusal.reason for refusal in cw.find(SIXTEEN, device="h200", mode="heuristic", store="none").refusals
@@ -212,7 +214,8 @@ def test_layouts_are_those_of_all_operands() -> None:
     register("last", sixteenfold, layouts=["nhwc"])
     register("both", sixteenfold, layouts=["nchw", "nhwc"])
     for text, there in (
-        (f"{SIXTEEN} tag:nhwc", {"last", "both"}), (SIXTEEN, {"both"}), (SIXTEEN.replace("ih64", "ih1"), {"last", "both"}),
+        (f"{SIXTEEN} tag:nhwc", {"last", "both"}), (SIXTEEN, {"both"}),
+        (SIXTEEN.replace("ih64", "ih1"), {"last", "both"}),
         (f"{SIXTEEN} tag:65536/4096/64/1", set()),
     ):  # fmt: skip
         assert {name.partition("/")[2] for name in found(text)[0] if name.startswith("user/")} == there
@@ -263,10 +266,30 @@ def test_a_result_that_is_an_operand_is_copied() -> None:
 def test_every_kind_of_problem(kind: str, text: str, compute: Any) -> None:
     register("mine", lambda problem: compute, kind=kind)
     problem, facts = parse(text), device_facts("cpu")
-    (candidate,) = [each for each in listing.candidates(listing.direct(problem, facts, Policy())) if each.backend == "user"]
+    (candidate,) = [
+        each for each in listing.candidates(listing.direct(problem, facts, Policy())) if each.backend == "user"
+    ]
     trial = Trial(candidate, Bench(problem, facts, Mode.QUICK, seed=0))
     for error in measure_errors(trial.run, problem, "cpu", ["normal"]):
         assert error.scaled_max <= problem.error_bound(candidate.arithmetic)
+
+
+def test_a_weight_is_packed_once_where_it_stays() -> None:
+    packed: list[int] = []
+
+    def transposed(problem: Any, w: Tensor) -> Tensor:
+        packed.append(1)
+        return w.t().contiguous()
+
+    register("packs", lambda problem: lambda x, w: x @ w, kind="linear", prepare=transposed)
+    register("broken", lambda problem: lambda x, w: x @ w, kind="linear", prepare=lambda problem, w: None)
+    x, w = torch.randn(3, 8), torch.randn(4, 8)
+    call = cw.plan("linear ic8oc4mb3", device="cpu", algorithm="user/packs").bind(x=x, w=w)
+    for _ in range(3):
+        assert_close(call(), F.linear(x, w))
+    assert len(packed) == 1
+    with pytest.raises(BackendError, match="kernel 'broken': its `prepare` must return a tensor, got NoneType"):
+        cw.plan("linear ic8oc4mb3", device="cpu", algorithm="user/broken")(x, w)
 
 
 def test_autocast_does_not_reach_it() -> None:
@@ -328,6 +351,7 @@ def test_a_name_is_there_once() -> None:
         ({"version": 1}, "`version` must be a text that is not empty, got 1"),
         ({"device": "h200"}, "`device` must be cpu, cuda or None, got 'h200'"),
         ({"run": 3}, "`run` must be a function of a problem, got 3"),
+        ({"prepare": 3}, "`prepare` must be a function of a problem, got 3"),
         ({"serves": True}, "`serves` must be a function of a problem, got True"),
         ({"layouts": "strided"}, "layouts must be one of"),
         ({"workspace_bytes": -1}, "`workspace_bytes` takes a finite number that is not negative, got -1"),

@@ -24,7 +24,7 @@ def test_what_was_not_measured_is_marked_and_nothing_is_copied_in_vain() -> None
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
     engine = optimize(model, torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC)
     assert [step.name for step in engine.assignment.steps] == ["0+1"]
-    heading, row, *_ = engine.explain().splitlines()
+    _heading, row, *_ = engine.explain().splitlines()
     assert row.split()[-1] == "≥1.0"
     assert "1 steps, 1 of them convolutions and 0 copies: at least 1 µs" in engine.explain()
     assert "1 of them were not measured" in engine.explain()

@@ -93,7 +93,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_loading_needs_the_kernel(folder: Path) -> None:
     unregister_kernel("sixteen")
-    with pytest.raises(Refused, match="runs version '1' of the kernel 'sixteen': register it first, with cw.register_k"):
+    with pytest.raises(
+        Refused, match=r"runs version '1' of the kernel 'sixteen': register it first, with cw\.register"
+    ):
         load(folder, "cpu")
     register()
     assert_close(load(folder, "cpu")(X), 16 * X)
@@ -107,7 +109,7 @@ def test_loading_needs_the_same_version(folder: Path) -> None:
 
 def test_a_kernel_that_does_not_serve_any_more_is_said(folder: Path) -> None:
     register(serves=False)
-    with pytest.raises(BadInput, match="user/sixteen cannot compute pointwise .*: does not serve this problem"):
+    with pytest.raises(BadInput, match=r"user/sixteen cannot compute pointwise .*: does not serve this problem"):
         load(folder, "cpu")
 
 
@@ -136,5 +138,7 @@ def test_what_a_kernel_raises_names_it() -> None:
     register(run=run)
     engine = planned()
     called.append(1)
-    with pytest.raises(ConvwrightError, match=r"the registered kernel 'sixteen' raised ValueError: no luck \(test_user_"):
+    with pytest.raises(
+        ConvwrightError, match=r"the registered kernel 'sixteen' raised ValueError: no luck \(test_user_"
+    ):
         engine(X)

@@ -114,8 +114,8 @@ class Advice:
     ``model_us`` is the device time of one run of the whole model as it is, ``model_host_us`` what starting that run
     costs the CPU where the device is another, ``enabled_us`` that run under ``cw.enabled()``, which needs the store of
     the session and is measured where there is anything to gain: ``model_us`` times the ratio of runs side by side, with
-    the interval of that ratio. ``optimized`` is what ``optimize`` would plan, of a forward pass whose times are measured.
-    ``notes`` say in words what could not be found out.
+    the interval of that ratio. ``optimized`` is what ``optimize`` would plan, where times are measured of a
+    forward pass. ``notes`` say in words what could not be found out.
     """
 
     device: DeviceFacts

@@ -110,10 +110,10 @@ def optimized_lines(advice: Advice) -> list[str]:
         sentence += f", without {planned.unmeasured} of them whose times are not known"
     if advice.model_us is not None:
         sentence += f"; the model as it is takes {duration(advice.model_us.value)}"
-    return [
-        f"{sentence}.",
-        f"   Each step was timed alone, in {planned.layout}: optimize tries both layouts, and times steps in the network.",
-    ]
+    how = (
+        f"Each step was timed alone, in {planned.layout}: optimize tries both layouts, and times steps in the network."
+    )
+    return [f"{sentence}.", f"   {how}"]
 
 
 def plain(advice: Advice) -> str:

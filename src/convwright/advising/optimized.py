@@ -39,8 +39,8 @@ from convwright.tuning.trials.search_input import Progress
 @dataclass(frozen=True, slots=True)
 class Optimized:
     """``steps`` run one after the other, and take ``modelled_us`` in sum; PyTorch's own calls for the same take
-    ``own_us``. The times of ``unmeasured`` ones are not known, and in neither. ``refused`` says in their place why there
-    is no such plan."""
+    ``own_us``. The times of ``unmeasured`` ones are not known, and in neither. ``refused`` says why there is no such
+    plan."""
 
     steps: int = 0
     modelled_us: float = 0.0
@@ -89,8 +89,8 @@ _Timed = tuple[Candidate | None, Interval]
 
 
 class _InOneLayout(Timed):
-    """The winners of the searches that the policy itself asks for, whose weights need not be packed at each call. Images
-    in the other layout are only copied."""
+    """The winners of the searches that the policy itself asks for, with weights that are packed once. Images in the
+    other layout are only copied."""
 
     def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, layout: Layout) -> None:
         super().__init__(device, policy, mode, store)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from reprlib import repr as brief
 from typing import Any
 
+from torch import Tensor
+
 from convwright.backends import registry
 from convwright.backends.user.backend import UserKernels
 from convwright.backends.user.kernel import Compute, UserKernel
@@ -31,6 +33,7 @@ def register_kernel(
     layouts: str | Iterable[str] = (),
     writes_out: bool = False,
     workspace_bytes: int | Callable[[Any], int] = 0,
+    prepare: Callable[[Any, Tensor], Tensor] | None = None,
     deterministic: bool = False,
 ) -> Any:
     """Let a kernel of your own compete for problems of a ``kind`` ("conv", "linear", "pointwise", "copy", "pool",
@@ -42,14 +45,17 @@ def register_kernel(
     result; with ``writes_out`` it writes to the output instead, which is among them (``y`` of a forward convolution).
     It must not change other operands, and several threads may call it. Without ``run`` this is a decorator.
 
-    ``serves`` says of a problem whether the kernel computes it: True, False, or a reason why not. ``device`` is "cpu" or
-    "cuda", None for both; ``layouts`` are those in which all operands may lie ("nchw", "nhwc"), none for any strides.
+    ``serves`` says of a problem whether the kernel computes it: True, False, or a reason why not. ``device`` is "cpu"
+    or "cuda", None for both; ``layouts`` are those in which all operands may lie ("nchw", "nhwc"), none for any.
     With ``workspace_bytes``, a number or a function of the problem, the function gets a tensor ``workspace`` of so many
-    bytes. ``deterministic`` promises the same bits from the same operands. Findings count for one ``version``: change
-    it whenever the kernel changes.
+    bytes. ``prepare`` is given a problem and a weight and returns what the function gets as ``w``; where weights stay,
+    as in an engine, that is done once. ``deterministic`` promises the same bits from the same operands. Findings count
+    for one ``version``: change it whenever the kernel changes.
 
     >>> from convwright.api.finding import find
-    >>> @register_kernel("eight-times", kind="pointwise", version="1", serves=lambda problem: str(problem.expression) == "8 * a")
+    >>> def serves(problem):
+    ...     return str(problem.expression) == "8 * a"
+    >>> @register_kernel("eight-times", kind="pointwise", serves=serves, version="1")
     ... def eight_times(problem):
     ...     return lambda a: a * 8
     >>> found = find('pointwise "8 * a" 1000', device="cpu", mode="heuristic")
@@ -60,7 +66,7 @@ def register_kernel(
     if run is None:
         return lambda run: register_kernel(
             name, run, kind=kind, serves=serves, version=version, device=device, layouts=layouts,
-            writes_out=writes_out, workspace_bytes=workspace_bytes, deterministic=deterministic,
+            writes_out=writes_out, workspace_bytes=workspace_bytes, prepare=prepare, deterministic=deterministic,
         )  # fmt: skip
     _check_name(name)
     if kind not in registry.kinds():
@@ -69,8 +75,8 @@ def register_kernel(
         raise BadInput(f"`version` must be a text that is not empty, got {version!r}")
     if device not in (None, *_DEVICES):
         raise BadInput(f"`device` must be {', '.join(_DEVICES)} or None, got {device!r}")
-    for word, function in (("run", run), ("serves", serves)):
-        if not callable(function):
+    for word, function in (("run", run), ("serves", serves), ("prepare", prepare)):
+        if not callable(function) and not (word == "prepare" and function is None):
             raise BadInput(f"`{word}` must be a function of a problem, got {brief(function)}")
     if not callable(workspace_bytes):
         check_not_below_0("`workspace_bytes`", workspace_bytes)
@@ -80,7 +86,7 @@ def register_kernel(
     kernel = UserKernel(
         name, kind, version, run, serves, device,
         tuple(one_of(Layout, "layouts", layout, but=Layout.STRIDED) for layout in lying),
-        writes_out, workspace_bytes, deterministic,
+        writes_out, workspace_bytes, deterministic, prepare,
     )  # fmt: skip
     _put(name, kernel)
     return run

@@ -18,7 +18,7 @@ def user_kernels(assignment: Assignment) -> dict[str, str]:
 
 
 def unlike(needed: Mapping[str, str]) -> str | None:
-    """The first that is registered with another version, or not at all, and what to do; None where all are as needed."""
+    """The first that is registered with another version, or not at all, and what to do; None where none is."""
     there = {kernel.name: kernel.version for kernel in _registered()}
     for name, version in needed.items():
         if name not in there:

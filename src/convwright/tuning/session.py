@@ -24,7 +24,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Backend, Plan
+from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.record import Record
 from convwright.errors import BadInput, Refused, StoreWarning
@@ -73,7 +73,8 @@ class Choice(Record):
 
     def plan(self) -> Plan:
         """The candidate made ready; the same plan at every call."""
-        return _plan(self.candidate, self.device, listing.member_of(self.candidate.leaf))
+        maker: object = listing.member_of(self.candidate.leaf)
+        return _plan(self.candidate, self.device, maker)
 
 
 class Question(NamedTuple):
@@ -375,9 +376,9 @@ def capturing(device: DeviceFacts) -> bool:
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-# Never dropped: a captured graph needs the plans that it has seen. ``member`` is what makes it: where a user registers a
-# kernel again, that is another one.
+# Never dropped: a captured graph needs the plans that it has seen. ``maker`` is another one where a user registers a
+# kernel again.
 @cache
-def _plan(candidate: Candidate, device: DeviceFacts, member: Backend) -> Plan:
+def _plan(candidate: Candidate, device: DeviceFacts, maker: object) -> Plan:
     plan = stored_plan(candidate, device, session().store)
     return Ranged(plan) if settings().nvtx else plan

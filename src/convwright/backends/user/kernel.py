@@ -19,7 +19,7 @@ Compute = Callable[..., Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class UserKernel:
     """``run`` takes a problem and gives what computes it; ``serves`` says of a problem whether it can. ``layouts`` are
-    those in which operands may lie, none where any strides will do."""
+    those in which operands may lie, none where any strides will do; ``prepare`` packs a weight for a problem."""
 
     name: str
     kind: str
@@ -31,6 +31,7 @@ class UserKernel:
     writes_out: bool
     workspace_bytes: int | Callable[[Any], int]
     deterministic: bool
+    prepare: Callable[[Any, Any], Any] | None = None
 
     def why_not(self, problem: Problem, device: DeviceFacts) -> str | None:
         """Why it cannot compute ``problem`` on ``device``; None where it can."""
@@ -55,7 +56,9 @@ class UserKernel:
             return f"its `serves` raised {in_words(error)}"
         if isinstance(answer, bool):
             return None if answer else "does not serve this problem"
-        return answer if isinstance(answer, str) else f"its `serves` must return True, False or a reason, got {answer!r}"
+        return (
+            answer if isinstance(answer, str) else f"its `serves` must return True, False or a reason, got {answer!r}"
+        )
 
 
 def _lies_in(layout: Layout, spec: TensorSpec) -> bool:

@@ -30,6 +30,7 @@ class UserPlan(RolePlan):
         self.workspace_bytes = candidate.workspace_bytes or 0
         self._name, self._device, self._out = kernel.name, torch.device(str(device.torch_name)), problem.outputs[-1]
         self._spec, self._dtype = problem.output, torch_dtype(problem.output.dtype)
+        self._prepare = None if kernel.prepare is None else partial(kernel.prepare, problem)
         self._compute: Callable[..., Any] = self._called(kernel.run, problem)
         if not callable(self._compute):
             raise BackendError(f"{self._named}: its function must return what computes, got {self._compute!r}")
@@ -37,6 +38,12 @@ class UserPlan(RolePlan):
     @property
     def _named(self) -> str:
         return f"the registered kernel {self._name!r}"
+
+    def prepare(self, weight: Tensor) -> Tensor:
+        packed = weight if self._prepare is None else self._called(self._prepare, weight)
+        if not isinstance(packed, Tensor):
+            raise BackendError(f"{self._named}: its `prepare` must return a tensor, got {type(packed).__name__}")
+        return packed
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
         return partial(self.compute, operands, workspace)
