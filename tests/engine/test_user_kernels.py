@@ -8,43 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
-from convwright.api.user_kernels import register_kernel, unregister_kernel
-from convwright.core.kinds.text import parse
-from convwright.core.policy import Policy
-from convwright.engine.engine import Engine
+from convwright.api.user_kernels import unregister_kernel
 from convwright.engine.loaded import load
-from convwright.engine.optimize import optimize
 from convwright.errors import BadInput, ConvwrightError, Refused
-from convwright.measuring.hardware.machine import device_facts
-from convwright.store.store import Store
-from convwright.tuning import listing
-from tuning.made import measurement
-
-CPU = device_facts("cpu")
-X = torch.randn(1, 4, 64, 64, generator=torch.Generator().manual_seed(1))
-
-
-class Sixteenfold(nn.Module):
-    """Fifteen sums, which are one product."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = x
-        for _ in range(15):
-            y = y + x
-        return y
-
-
-def register(version: str = "1", *, serves: bool = True, run: Any = None, writes_out: bool = False) -> None:
-    def is_sixteenfold(problem: Any) -> bool:
-        return serves and str(problem.expression).count("a") == 16
-
-    run = run or (lambda problem: lambda a: a * 16)
-    register_kernel(
-        "sixteen", run, kind="pointwise", serves=is_sixteenfold, version=version, writes_out=writes_out,
-    )  # fmt: skip
+from engine.sixteenfold import Sixteenfold, X, planned, register, runs
 
 
 @pytest.fixture(autouse=True)
@@ -52,22 +22,6 @@ def _registered() -> Iterator[None]:
     register()
     yield
     unregister_kernel("sixteen")
-
-
-def planned() -> Engine:
-    """By times that a store says, so that nothing hangs on how quick this machine is."""
-    with Store.open(None) as store:
-        for layout in ("nchw", "nhwc"):
-            problem = parse(f'pointwise "{" + ".join("a" * 16)}" mb1ic4ih64 tag:{layout}')
-            for candidate in listing.candidates(listing.direct(problem, CPU, Policy())):
-                time_us = 10.0 if candidate.backend == "user" else 100.0
-                print_ = listing.fingerprint(candidate, CPU)
-                store.record(problem.key, CPU.key, candidate.id, print_, measurement(time_us), None)
-        return optimize(Sixteenfold().eval(), X, mode="heuristic", store=store)
-
-
-def runs(engine: Engine) -> list[str]:
-    return [step.candidate.id for step in engine.assignment.steps if step.candidate is not None]
 
 
 @pytest.mark.parametrize("writes_out", [False, True])
