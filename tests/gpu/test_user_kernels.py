@@ -18,15 +18,17 @@ from engine.sixteenfold import X, planned, register, runs
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 
 
+triton = pytest.importorskip("triton")
+tl = triton.language
+
+
+@triton.jit
+def kernel(a: Any, y: Any, n: Any, block: tl.constexpr) -> None:
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + at, tl.load(a + at, mask=at < n) * 16, mask=at < n)
+
+
 def sixteenfold(problem: Any) -> Any:
-    triton = pytest.importorskip("triton")
-    from triton import language as tl
-
-    @triton.jit
-    def kernel(a: Any, y: Any, n: Any, block: tl.constexpr) -> None:
-        at = tl.program_id(0) * block + tl.arange(0, block)
-        tl.store(y + at, tl.load(a + at, mask=at < n) * 16, mask=at < n)
-
     n = problem.y.numel
 
     def compute(a: Tensor, y: Tensor) -> None:

@@ -110,5 +110,6 @@ class UserConvPlan(UserPlan):
         return self.compute({role: each for role, each in given.items() if each is not None}, workspace)
 
 
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+def _storage(tensor: Tensor) -> int | None:
+    """The address of its memory; what a library packs for itself has none."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else None

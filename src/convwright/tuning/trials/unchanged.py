@@ -22,10 +22,13 @@ def unchanged(operands: Mapping[Any, Tensor]) -> Iterator[None]:
     """Where one is another afterwards, that is an error, and it is as it was."""
     read = {role: each for role, each in operands.items() if role not in _WRITTEN}
     before = {role: each.clone() for role, each in read.items()}
-    yield
-    changed = [role for role, each in read.items() if not torch.equal(_bits(each), _bits(before[role]))]
-    for role in changed:
-        read[role].copy_(before[role])
+    changed = []
+    try:
+        yield
+    finally:
+        changed = [role for role, each in read.items() if not torch.equal(_bits(each), _bits(before[role]))]
+        for role in changed:
+            read[role].copy_(before[role])
     if changed:
         raise BackendError(f"it changes its operand `{changed[0]}`")
 
