@@ -43,7 +43,8 @@ PAGES = (
         (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
-            "BoundPlan", "TensorPlan", "optimize", "load", "Engine", "convwright.engine.profile:Profile",
+            "BoundPlan", "TensorPlan", "register_kernel", "unregister_kernel", "optimize", "load", "Engine",
+            "convwright.engine.profile:Profile",
             "convwright.engine.memory_report:MemoryReport", "convwright.engine.comparison:Comparison",
             "convwright.engine.bucketed:BucketedEngine", "convwright.engine.partial:PartialEngine",
             "convwright.quantizing.int8_layer:Int8Conv", "convwright.nn:MSDNet", "emit_c",

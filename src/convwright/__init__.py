@@ -17,6 +17,7 @@
     cw.tune(model, example)                               # every convolution of a model, remembered
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
     cw.load(folder)                                       # the same in another process
+    cw.register_kernel("mine", kind="conv", ...)          # a kernel of your own, which competes with all others
     cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
     cw.conv2d_into(buffer[:, 8:12], x, w)                 # into a slice of a larger buffer
@@ -61,6 +62,8 @@ _HOMES = {
     "Engine": "convwright.engine.engine",
     "quantize": "convwright.quantizing.quantize",
     "last_choice": "convwright.api.finding",
+    "register_kernel": "convwright.api.user_kernels",
+    "unregister_kernel": "convwright.api.user_kernels",
     "conv1d": "convwright.eager.functional",
     "conv2d": "convwright.eager.functional",
     "conv3d": "convwright.eager.functional",
@@ -105,6 +108,8 @@ if TYPE_CHECKING:
     from convwright.api.plans import plan as plan
     from convwright.api.posing import problem as problem
     from convwright.api.tensor_plans import TensorPlan as TensorPlan
+    from convwright.api.user_kernels import register_kernel as register_kernel
+    from convwright.api.user_kernels import unregister_kernel as unregister_kernel
     from convwright.core.device import DeviceFacts as DeviceFacts
     from convwright.core.direction import Direction as Direction
     from convwright.core.policy import Policy as Policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -11,17 +12,24 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from convwright.advising import advise as advising
+from convwright.advising import optimized as planning
 from convwright.advising.advice import Advice, LayerAdvice
 from convwright.advising.advise import advise
 from convwright.advising.suggestion import Kind
 from convwright.core.direction import Direction
+from convwright.core.kinds.problem import Problem
+from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput
+from convwright.report.tables.advice import print_advice
 from convwright.report.words.plain import as_json
 from convwright.settings import Mode
 from convwright.store.store import Store
+from convwright.tuning.find import find
+from convwright.tuning.findings import Findings
 
 X = torch.randn(2, 3, 8, 8)
 
@@ -254,3 +262,78 @@ def test_an_example_that_a_model_writes_to_is_restored() -> None:
     net.register_forward_pre_hook(lambda module, args: (args[0].mul_(1.0001),))
     advise(net, x, device="cpu", store=Store.open(None))
     assert torch.equal(x, before)
+
+
+# What optimize would give.
+
+
+def test_advice_ends_with_what_optimize_would_give(advice: Advice) -> None:
+    planned = advice.optimized
+    assert planned is not None
+    assert (planned.refused, planned.steps, planned.unmeasured, planned.layout) == (None, 2, 0, Layout.NCHW)
+    assert 0 < planned.modelled_us <= planned.own_us
+    last, more = str(advice).splitlines()[-2:]
+    assert last.startswith("cw.optimize(model, example) would run 2 steps, which take ")
+    assert "in nchw" in more
+    assert json.loads(as_json(advice.to_json()))["optimized"]["steps"] == 2
+    written = io.StringIO()
+    print_advice(advice, Console(file=written, width=200))
+    assert written.getvalue().splitlines()[-2:] == [last, more]
+
+
+def test_what_the_advice_measured_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered: dict[str, bool] = {}
+
+    def noted(problem: Problem, *args: Any, **how: Any) -> Findings:
+        found = find(problem, *args, **how)
+        remembered[problem.key] = all(v.finding.remembered for v in found.verdicts if v.finding.measurement)
+        return found
+
+    monkeypatch.setattr(planning, "find", noted)
+    found = advise(model().eval(), X, store=Store.open(None))
+    assert found.optimized is not None
+    assert remembered
+    assert all(remembered.values())
+
+
+class Branching(nn.Module):
+    """What cannot be exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y if y.sum() > 0 else -y
+
+
+@pytest.mark.parametrize(
+    ("net", "example", "why"),
+    [
+        (Branching().eval(), X, "the model cannot be exported as a whole: "),
+        (nn.Conv2d(3, 4, 1).train(), X, "the model is in training mode: call model.eval() first"),
+        (nn.Conv2d(3, 4, 1).eval(), {"input": X}, "it takes an example that is a tensor, or a tuple of tensors"),
+        (lambda x: nn.functional.conv2d(x, torch.ones(4, 3, 1, 1)), X, "it takes a model that is an nn.Module"),
+    ],
+)
+def test_why_there_is_no_such_plan_is_one_sentence(net: Any, example: Any, why: str) -> None:
+    found = advise(net, example, store=Store.open(None))
+    assert found.optimized is not None
+    assert found.optimized.refused is not None
+    assert found.optimized.refused.startswith(why)
+    assert (
+        str(found).splitlines()[-1] == f"cw.optimize(model, example) cannot plan this model: {found.optimized.refused}."
+    )
+
+
+def test_a_plan_lies_as_the_model_does() -> None:
+    net, x = model().eval().to(memory_format=torch.channels_last), X.to(memory_format=torch.channels_last)
+    found = advise(net, x, store=Store.open(None))
+    assert found.optimized is not None
+    assert (found.optimized.layout, found.optimized.steps) == (Layout.NHWC, 2)
+
+
+def test_no_engine_trains() -> None:
+    assert advise(nn.Conv2d(3, 4, 1), X, backward=True, store=Store.open(None)).optimized is None
+    assert advise(nn.Conv2d(3, 4, 1).eval(), X, mode="heuristic", store=Store.open(None)).optimized is None

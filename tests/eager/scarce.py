@@ -69,11 +69,11 @@ class Builder:
         monkeypatch.setattr(sessions, "_plan", self)
         self.cache_clear = self._own.cache_clear
 
-    def __call__(self, candidate: Candidate, device: Any) -> Any:
+    def __call__(self, candidate: Candidate, device: Any, maker: Any) -> Any:
         if candidate.id in self.without:
             self.refused += 1
             raise RuntimeError("CUDA error: out of memory")
-        return self._own(candidate, device)
+        return self._own(candidate, device, maker)
 
 
 def last() -> Choice:

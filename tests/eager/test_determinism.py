@@ -166,7 +166,7 @@ def test_one_that_cannot_be_built_is_not_replaced_either(fake: FakeTuner, monkey
     x, w = randn(2, 4, 8, 8, dtype=torch.float32), randn(4, 4, 3, 3, dtype=torch.float32)
     ours = partial(cw.conv2d, x, w, policy=cw.Policy(deterministic=True))
     with monkeypatch.context() as patched:
-        patched.setattr(sessions, "_plan", lambda candidate, device: Scarce.refuse())
+        patched.setattr(sessions, "_plan", lambda candidate, device, maker: Scarce.refuse())
         for _ in range(2):
             with pytest.raises(cw.OutOfMemory, match=r"equal calls have to give equal bits$"):
                 ours()

@@ -76,7 +76,7 @@ def test_what_is_no_amount_is_refused(budget: Any) -> None:
 
 
 def test_parts_have_no_budget() -> None:
-    with pytest.raises(BadInput, match="planned as a whole"):
+    with pytest.raises(BadInput, match="exported as a whole"):
         optimize(residual(), X, mode=Mode.HEURISTIC, partial=True, memory_budget=1 << 30)
 
 

@@ -36,12 +36,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     monkeypatch.setattr(waiting, "now_ns", lambda: int(fresh.time() * 1e3))
     monkeypatch.setattr(find, "warm_up", lambda device, store: None)
     monkeypatch.setattr(workers.WorkerPool, "ask", lambda self, task, *asked, **how: None)
-    registry.backend.cache_clear()
+    registry.imported.cache_clear()
     queues.compile_queue.cache_clear()
     queues.compile_queue().most, queues.compile_queue().quiet_s = 4, 0.01
     yield fresh
     queues.compile_queue.cache_clear()
-    registry.backend.cache_clear()
+    registry.imported.cache_clear()
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend whose compiler does as it is told, here and in the processes that compile."""
     monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
     monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
-    registry.backend.cache_clear()
+    registry.imported.cache_clear()
     yield
-    registry.backend.cache_clear()
+    registry.imported.cache_clear()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from convwright.advising import advice_text
+from convwright.advising.optimized import Optimized
 from convwright.advising.suggestion import Suggestion
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -113,7 +114,8 @@ class Advice:
     ``model_us`` is the device time of one run of the whole model as it is, ``model_host_us`` what starting that run
     costs the CPU where the device is another, ``enabled_us`` that run under ``cw.enabled()``, which needs the store of
     the session and is measured where there is anything to gain: ``model_us`` times the ratio of runs side by side, with
-    the interval of that ratio. ``notes`` say in words what could not be found out.
+    the interval of that ratio. ``optimized`` is what ``optimize`` would plan, where times are measured of a
+    forward pass. ``notes`` say in words what could not be found out.
     """
 
     device: DeviceFacts
@@ -127,6 +129,7 @@ class Advice:
     notes: tuple[str, ...]
     conditions: tuple[tuple[str, str], ...]
     top: int | None = None
+    optimized: Optimized | None = None
 
     @property
     def convolutions_us(self) -> float | None:
@@ -173,6 +176,7 @@ class Advice:
             "layers": [layer.to_json() for layer in self.layers],
             "suggestions": [suggestion.to_json() for suggestion in self.suggestions],
             "notes": list(self.notes),
+            "optimized": None if self.optimized is None else self.optimized.to_json(),
         }
 
 

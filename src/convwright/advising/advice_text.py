@@ -96,6 +96,26 @@ def suggestion_lines(number: int, suggestion: Suggestion) -> list[str]:
     return [*lines, f"   layers: {names(suggestion.layers, 6)}"] if suggestion.layers else lines
 
 
+def optimized_lines(advice: Advice) -> list[str]:
+    """What ``cw.optimize`` would give, at the end of all."""
+    planned, what = advice.optimized, "cw.optimize(model, example)"
+    if planned is None:
+        return []
+    if planned.refused is not None:
+        return [f"{what} cannot plan this model: {planned.refused}."]
+    count = singular(f"{planned.steps} steps")
+    sentence = f"{what} would run {count}, which take {duration(planned.modelled_us)} in sum"
+    sentence += f", and {duration(planned.own_us)} by PyTorch's own calls"
+    if planned.unmeasured:
+        sentence += f", without {planned.unmeasured} of them whose times are not known"
+    if advice.model_us is not None:
+        sentence += f"; the model as it is takes {duration(advice.model_us.value)}"
+    how = (
+        f"Each step was timed alone, in {planned.layout}: optimize tries both layouts, and times steps in the network."
+    )
+    return [f"{sentence}.", f"   {how}"]
+
+
 def plain(advice: Advice) -> str:
     """All of it, in columns of fixed width."""
     cells = [COLUMNS, *rows(advice)]
@@ -106,7 +126,7 @@ def plain(advice: Advice) -> str:
     lines += [*summary(advice), *advice.notes]
     for number, suggestion in enumerate(advice.suggestions, 1):
         lines += suggestion_lines(number, suggestion)
-    return "\n".join(lines)
+    return "\n".join([*lines, *optimized_lines(advice)])
 
 
 def duration(time_us: float) -> str:

@@ -10,6 +10,7 @@ from convwright.advising import whatif
 from convwright.advising.advice import Advice, LayerAdvice
 from convwright.advising.advice_text import curable, names
 from convwright.advising.gain import Gain, suggest
+from convwright.advising.optimized import optimized
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.advising.tuned import where
 from convwright.advising.whole_model import WholeModel, time_enabled, time_model
@@ -19,6 +20,7 @@ from convwright.core.finding import Interval
 from convwright.core.limits import only_in_parts
 from convwright.core.policy import Objective, Policy, check_policy
 from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.eager.enable import is_enabled
 from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
@@ -33,6 +35,7 @@ from convwright.store.store import Store
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
 from convwright.tuning.session import session, using
+from convwright.tuning.trials.search_input import NO_HOOKS
 from convwright.tuning.upcoming import Upcoming
 from convwright.uncompiled import uncompiled
 from convwright.wording.compact import compact
@@ -62,6 +65,7 @@ def advise(
     ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. The model runs in its present mode,
     with ``backward`` as a training step, and its state is restored. Every time is measured: each distinct convolution
     within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is suggested. For a
+    Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
     device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
     unknown. ``top`` is how many rows are shown.
 
@@ -104,7 +108,7 @@ def _advice(
     with search.upcoming.compiling():
         layers = search.layers()
         suggestions = search.changes(layers) if search.runs and layers else []
-    whole, under = WholeModel(None, None, (), ()), None
+    whole, under, planned = WholeModel(None, None, (), ()), None, None
     if search.runs and layers:
         budget_us = _MODEL_BUDGET_US[wanted]
         if _at_home(facts, recording):
@@ -118,6 +122,9 @@ def _advice(
                 if under is None:
                     whole = replace(whole, notes=(*whole.notes, _DISTURBED))
         suggestions += _chosen(layers, whole.device_us, under)
+        if search.plans:
+            search.tell("what optimize would give")
+            planned = optimized(subject, _layout_of(layers), facts, search.policy, wanted, kept, NO_HOOKS.progress)
     tell(search.steps, search.steps, "")
     return Advice(
         device=facts,
@@ -131,6 +138,7 @@ def _advice(
         notes=(*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)),
         conditions=(*conditions_now(facts), *today()),
         top=top,
+        optimized=planned,
     )
 
 
@@ -157,7 +165,7 @@ class _Search:
         if self.runs:
             self.fusible = whatif.fusible(self.posed, training=self.backward)
             forward = sum(not each.is_gradient for each in self.posed)
-            self.steps += len(self.fusible) + forward + 1
+            self.steps += len(self.fusible) + forward + 1 + self.plans
         problems = [*(each.problem for each in self.posed), *self.fusible]
         self.upcoming = Upcoming(problems, self.facts, self.policy, mode=self.mode, store=self.store)
 
@@ -165,6 +173,11 @@ class _Search:
     def runs(self) -> bool:
         """Whether anything is measured."""
         return self.mode is not Mode.HEURISTIC
+
+    @property
+    def plans(self) -> bool:
+        """Whether it is asked what ``optimize`` would give: of a forward pass, where the model is."""
+        return self.runs and not self.backward and _at_home(self.facts, self.recording)
 
     def layers(self) -> tuple[LayerAdvice, ...]:
         return tuple(LayerAdvice(each, self._find(each.problem, each)) for each in self.posed)
@@ -211,6 +224,15 @@ def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: V
         if layer.now_us and layer.best_us and not layer.is_torch
     ]
     return suggest(gains, Kind.EXACT, what, how)
+
+
+def _layout_of(layers: Sequence[LayerAdvice]) -> Layout:
+    """The layout in which the model's convolutions take most of their time."""
+    times = dict.fromkeys((Layout.NCHW, Layout.NHWC), 0.0)
+    for layer in layers:
+        if layer.problem.x.layout in times and layer.now_us is not None:
+            times[layer.problem.x.layout] += layer.calls * layer.now_us.value
+    return max(times, key=lambda layout: times[layout])
 
 
 def _at_home(facts: DeviceFacts, recording: Recording) -> bool:

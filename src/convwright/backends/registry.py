@@ -7,6 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 
 from convwright.core.plan import Backend
+from convwright.errors import BackendError
 
 # In the order in which they stand in a table: PyTorch first, since it is everyone's baseline.
 BACKENDS = {
@@ -39,9 +40,28 @@ _OF_KIND: Mapping[str, Mapping[str, str]] = {
 }
 
 
+# The kernels that users have registered, by the kind of their problems.
+_registered: dict[str, Backend] = {}
+USER = "user"
+
+
+def register(kind: str, member: Backend | None) -> None:
+    """Put a user's kernels for problems of a kind beside the others, in the place of those that were there."""
+    if member is None:
+        _registered.pop(kind, None)
+    else:
+        _registered[kind] = member
+
+
+def registered(kind: str) -> Backend | None:
+    """The kernels that users have registered for problems of a kind."""
+    return _registered.get(kind)
+
+
 def names(kind: str = "conv") -> tuple[str, ...]:
     """The backends for problems of a kind."""
-    return tuple(BACKENDS if kind == "conv" else _OF_KIND[kind])
+    own = (USER,) if kind in _registered else ()
+    return (*(BACKENDS if kind == "conv" else _OF_KIND[kind]), *own)
 
 
 def kinds() -> tuple[str, ...]:
@@ -49,9 +69,18 @@ def kinds() -> tuple[str, ...]:
     return ("conv", *_OF_KIND)
 
 
-@lru_cache
 def backend(name: str, kind: str = "conv") -> Backend:
     """The backend called ``name`` for problems of a kind; it is imported when first asked for."""
+    if name != USER:
+        return imported(name, kind)
+    if kind not in _registered:
+        raise BackendError(f"no kernel is registered any more for problems of kind {kind}")
+    return _registered[kind]
+
+
+@lru_cache
+def imported(name: str, kind: str) -> Backend:
+    """The same of those that are written out."""
     there = BACKENDS if kind == "conv" else _OF_KIND[kind]
     module, _, attribute = there[name].partition(":")
     made: Backend = getattr(import_module(module), attribute)()

@@ -78,6 +78,13 @@ class RestsOn(Protocol):
 
 
 @runtime_checkable
+class OnlyHere(Protocol):
+    """A backend whose candidates no other process can run; ``only_here`` says why, as the end of a sentence."""
+
+    only_here: str
+
+
+@runtime_checkable
 class SeveralFingerprints(Protocol):
     """A backend whose findings have different fingerprints, which all count: they tell of switches that a user may
     change from one run to the next, or candidates have fingerprints of their own."""

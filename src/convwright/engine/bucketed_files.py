@@ -12,21 +12,21 @@ from convwright.core.device import DeviceFacts
 from convwright.engine import plan_text
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets import Bucket, bucket_of, bucket_text
-from convwright.engine.saved import fingerprints, write
+from convwright.engine.saved import needed, write
 
 
 def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> None:
     """Write all plans and their weights to a folder. ``whole`` is why batches are not padded or split."""
-    held, plans, used = dict[str, Tensor](), list[dict[str, Any]](), dict[str, str]()
+    held, plans = dict[str, Tensor](), list[dict[str, Any]]()
     for bucket, each in planned.items():
         names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in each.constants.items()
                  if held.setdefault(name, tensor) is not tensor}  # fmt: skip
         held |= {own: each.constants[name] for name, own in names.items()}
-        used |= fingerprints(each.assignment, device)
         plans.append({
             "bucket": bucket, "weights": names, "structure": each.structure, **plan_text.written(each.assignment)
         })  # fmt: skip
-    write(folder, held, device, {"fingerprints": used, "whole": whole, "buckets": plans})
+    runs = needed([each.assignment for each in planned.values()], device)
+    write(folder, held, device, {"whole": whole, "buckets": plans, **runs})
 
 
 def read_buckets(

@@ -22,8 +22,8 @@ _Timed = TypeVar("_Timed", Way, CopyWay)
 class Costs:
     """Times of ways. ``step_us`` and ``byte_us`` are what a step costs in the network beyond its own time."""
 
-    def __init__(self, step_us: float = 0.0) -> None:
-        self.step_us, self.byte_us = step_us, 0.0
+    def __init__(self) -> None:
+        self.step_us = self.byte_us = 0.0
         self._alone: dict[_Key, float] = {}
         self._in_place: dict[_Key, float] = {}
 

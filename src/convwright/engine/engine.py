@@ -30,8 +30,9 @@ from convwright.engine.shared import Shared
 from convwright.engine.step_times import step_times
 from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
+from convwright.engine.user_kernels import unlike, user_kernels
 from convwright.engine.weights import Weights
-from convwright.errors import BadInput
+from convwright.errors import BadInput, Refused
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.tensors import torch_dtype
 from convwright.tuning.asked import named
@@ -56,6 +57,7 @@ class Engine:
     ) -> None:
         self.assignment, self.structure, self.facts = assignment, structure, device
         self.device, self._origin = torch.device(str(device.torch_name)), origin
+        self._user_kernels = user_kernels(assignment)
         self._plans, self._shared = plans_of(assignment, device), Shared() if shared is None else shared
         self._ready(constants, arena)
 
@@ -139,6 +141,8 @@ class Engine:
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
+        if (missing := unlike(self._user_kernels)) is not None:
+            raise Refused(f"the engine runs {missing}")
         save(Path(folder), self.assignment, self.constants, self.facts, self.structure)
 
     def explain(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
@@ -23,16 +24,25 @@ def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
     least = None if step.candidate is None else least_us(step.candidate, device)
     limit = "" if least is None else f"{least:,.1f}"
-    return step.name, what_runs(step), types(step), layouts(step), f"{step.time_us.value:,.1f}", limit
+    time = f"{'' if _is_measured(step) else '≥'}{step.time_us.value:,.1f}"
+    return step.name, what_runs(step), types(step), layouts(step), time, limit
+
+
+def _is_measured(step: Step) -> bool:
+    """Whether its time is known, and not only what the device needs at least."""
+    return step.time_us.high < inf
 
 
 def _sums(assignment: Assignment) -> Iterator[str]:
     copies = sum(step.name.startswith("copy of ") for step in assignment.steps)
     convolutions = sum(isinstance(step.operation, ConvProblem) for step in assignment.steps)
+    unmeasured = sum(not _is_measured(step) for step in assignment.steps)
     yield (
         f"{len(assignment.steps)} steps, {convolutions} of them convolutions and {copies} copies: "
-        f"{assignment.steps_us:,.0f} µs"
+        f"{'at least ' if unmeasured else ''}{assignment.steps_us:,.0f} µs"
     )
+    if unmeasured:
+        yield f"{unmeasured} of them were not measured: ≥ is what the device needs at least"
     yield f"as it was modelled: {assignment.modelled_us:,.0f} µs"
     for name, time_us in (("step by step", assignment.greedy_us), ("in one layout", assignment.uniform_us)):
         if time_us is not None:

@@ -12,6 +12,7 @@ from convwright.engine.bucketed_files import read_buckets
 from convwright.engine.engine import Engine
 from convwright.engine.plan_text import read as read_plan
 from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.user_kernels import unlike
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.strict_json import JsonError
@@ -30,6 +31,8 @@ def load(folder: Path | str, device: str | None = None) -> Engine | BucketedEngi
         raise BadInput(f"{folder} holds no {WEIGHTS}, so it holds no engine") from None
     if digest(raw) != plan["weights"]:
         raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
+    if (missing := unlike(plan.get("kernels", {}))) is not None:
+        raise Refused(f"{folder} runs {missing}")
     try:
         constants = safetensors().load(raw)
         if "buckets" in plan:
@@ -39,8 +42,7 @@ def load(folder: Path | str, device: str | None = None) -> Engine | BucketedEngi
             planned = [Blueprint(read_plan(plan, facts), constants, plan["structure"])]
     except (KeyError, TypeError, ValueError, ConvwrightError) as error:
         raise BadInput(f"{folder / PLAN} cannot be read: {error}") from error
-    used = {library: held for each in planned for library, held in fingerprints(each.assignment, facts).items()}
-    if used != plan["fingerprints"]:
+    if fingerprints([each.assignment for each in planned], facts) != plan["fingerprints"]:
         raise Refused(f"{folder} was planned with other versions of libraries: plan the model again")
     if "buckets" in plan:
         return BucketedEngine.of(buckets, facts, whole)

@@ -32,9 +32,6 @@ from convwright.store.store import Store
 from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
 
-# What a step takes at least, where nothing is measured: or else steps of which no time is known would cost nothing.
-_LEAST_STEP_US = 1.0
-
 
 @overload
 def optimize(
@@ -175,7 +172,7 @@ def _planned(
             return Engine(assignment, planned.network.constants, facts, captured.structure, own)
 
         if measures_nothing:
-            return ready(planned.assignment(Costs(_LEAST_STEP_US)))
+            return ready(planned.assignment(Costs()))
         return fastest_in_place(planned, ready, tensors)
 
     measures_nothing = mode is Mode.HEURISTIC

@@ -44,6 +44,7 @@ class Planner:
         sliced: bool | None = None,
         tf32: Collection[str] | None = None,
         memory_budget: int | None = None,
+        timed: Timed | None = None,
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
         self._budget = memory_budget
@@ -52,7 +53,8 @@ class Planner:
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
-        timed, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
+        new, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
+        timed = timed or new
         self._ways = self._found(timed, in_tf32, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
 from convwright.engine.plan_text import written
 from convwright.engine.structure import Structure
+from convwright.engine.user_kernels import user_kernels
 from convwright.errors import BackendError
 from convwright.tuning import listing
 
@@ -27,7 +29,7 @@ def save(
     folder: Path, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts, structure: Structure
 ) -> None:
     """Write a plan and its weights to a folder, which is made where it does not exist."""
-    body = {"fingerprints": fingerprints(assignment, device), "structure": structure, **written(assignment)}
+    body = {"structure": structure, **needed([assignment], device), **written(assignment)}
     write(folder, constants, device, body)
 
 
@@ -48,11 +50,20 @@ def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, bo
     (folder / PLAN).write_text(f"{text}\n")
 
 
-def fingerprints(assignment: Assignment, device: DeviceFacts) -> dict[str, str]:
-    """What must be the same for the plan to run as it was made: of each candidate's backend, and of PyTorch itself."""
-    of = {step.candidate.leaf.backend: listing.fingerprint(step.candidate.leaf, device) for step in assignment.steps
-          if step.candidate is not None}  # fmt: skip
-    return {"pytorch": torch.__version__, **of}
+def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, Any]:
+    """What plans need to run as they were made."""
+    kernels = {name: version for each in assignments for name, version in user_kernels(each).items()}
+    return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
+
+
+def fingerprints(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, str]:
+    """What must be the same: of each backend's candidates, and of PyTorch itself."""
+    of = dict[str, set[str]]()
+    for step in chain.from_iterable(each.steps for each in assignments):
+        if step.candidate is not None:
+            leaf = step.candidate.leaf
+            of.setdefault(leaf.backend, set()).add(listing.fingerprint(leaf, device))
+    return {"pytorch": torch.__version__, **{backend: "; ".join(sorted(prints)) for backend, prints in of.items()}}
 
 
 def checksum(plan: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from convwright.graph.layouts import laid, layouts_of
 from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, View
 from convwright.graph.states import State, States
 from convwright.measuring.timer import measure
-from convwright.prediction.physics import own_call_us
+from convwright.prediction.physics import least_us, own_call_us
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES
 from convwright.store.store import Store
@@ -41,6 +41,8 @@ from convwright.tuning.upcoming import Upcoming
 _NOTHING = Interval(0.0, 0.0, 0.0)
 # An operator of PyTorch's is timed for so long.
 _FOREIGN_US = 50_000.0
+# A step that was not measured counts as this at least, so that no plan has needless ones.
+_SOME_US = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,7 @@ class Timed:
             candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
         except Refused:
             return ()
-        least_us = own_call_us(candidate, self._device)
-        return ((candidate, Interval(least_us, least_us, inf)),)
+        return ((candidate, _at_least(least_us(candidate, self._device) or own_call_us(candidate, self._device))),)
 
     def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
         """The candidates that are worth a way with their times, the fastest first."""
@@ -132,8 +133,7 @@ class Timed:
         raises an error."""
         if self._mode is Mode.HEURISTIC or not self._device.present:
             moved = sum(spec.nbytes for spec in operation.operands.values())
-            least_us = moved / (self._device.bandwidth_bytes_per_us or inf)
-            return Interval(least_us, least_us, inf)
+            return _at_least(moved / (self._device.bandwidth_bytes_per_us or inf))
         device = torch.device(str(self._device.torch_name))
         try:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -141,6 +141,11 @@ class Timed:
                 return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
         except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
             return None
+
+
+def _at_least(time_us: float) -> Interval:
+    time_us = max(time_us, _SOME_US)
+    return Interval(time_us, time_us, inf)
 
 
 def ways(graph: Graph, groups: Sequence[Group], states: States, timed: Timed, progress: Progress) -> tuple[Way, ...]:

@@ -12,7 +12,7 @@ from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, Overwrites, Plan, Selective
+from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, OnlyHere, Overwrites, Plan, Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
@@ -175,6 +175,12 @@ def overwrites(candidate: Candidate) -> frozenset[str]:
     """The roles of operands in whose memory a candidate may write its output."""
     member = None if candidate.inner is not None else member_of(candidate)
     return member.overwrites(candidate) if isinstance(member, Overwrites) else frozenset()
+
+
+def only_here(candidate: Candidate) -> str | None:
+    """Why no other process can run a candidate; None where any can."""
+    member = member_of(candidate.leaf)
+    return member.only_here if isinstance(member, OnlyHere) else None
 
 
 def fingerprints(device: DeviceFacts, kind: str = "conv") -> list[str]:

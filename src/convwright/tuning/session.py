@@ -73,7 +73,8 @@ class Choice(Record):
 
     def plan(self) -> Plan:
         """The candidate made ready; the same plan at every call."""
-        return _plan(self.candidate, self.device)
+        maker: object = listing.member_of(self.candidate.leaf)
+        return _plan(self.candidate, self.device, maker)
 
 
 class Question(NamedTuple):
@@ -308,8 +309,14 @@ class Session:
         """More is compiled now than when the questions about ``problem`` were answered."""
         for key, record in list(self._records.items()):
             record.stale |= key.problem == problem and not key.fixed
-        for then in _hearers:
-            then()
+        _tell_news()
+
+
+def answer_anew() -> None:
+    """Let every session answer its questions anew, since there is more, or less, than there was."""
+    for each in list(_sessions):
+        each.forget()
+    _tell_news()
 
 
 def _same(choice: Choice) -> Answer:
@@ -330,6 +337,11 @@ _hearers: list[Callable[[], None]] = []
 def when_news(then: Callable[[], None]) -> None:
     """Call ``then``, in any thread, whenever a choice may not be the best any more and is to be made anew."""
     _hearers.append(then)
+
+
+def _tell_news() -> None:
+    for then in _hearers:
+        then()
 
 
 @lru_cache
@@ -364,8 +376,9 @@ def capturing(device: DeviceFacts) -> bool:
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-# Never dropped: a captured graph needs the plans that it has seen.
+# Never dropped: a captured graph needs the plans that it has seen. ``maker`` is another one where a user registers a
+# kernel again.
 @cache
-def _plan(candidate: Candidate, device: DeviceFacts) -> Plan:
+def _plan(candidate: Candidate, device: DeviceFacts, maker: object) -> Plan:
     plan = stored_plan(candidate, device, session().store)
     return Ranged(plan) if settings().nvtx else plan

@@ -12,6 +12,7 @@ from convwright.advising.advice_text import (
     LEFT,
     UNKNOWN,
     measured,
+    optimized_lines,
     present,
     rows,
     suggestion_lines,
@@ -42,6 +43,8 @@ def print_advice(advice: Advice, console: Console) -> None:
         console.print(Text(first, style=_WINNING if suggestion.gain_us > 0 else ""))
         for line in rest:
             console.print(Text(line, style="dim"))
+    for line in optimized_lines(advice):
+        console.print(Text(line, style="dim" if line.startswith(" ") else ""))
 
 
 def _table(advice: Advice, width: int) -> Table:

@@ -92,7 +92,8 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
     budget, hooks = contest.budget, contest.hooks
     left, failed, passed = dict[Candidate, None](), dict[Candidate, Finding](), list[Finding]()
     for candidate in candidates:
-        reason = hooks.later(candidate) if candidate.compiles else None
+        here = listing.only_here(candidate)
+        reason = f"was not measured: it {here}" if here else hooks.later(candidate) if candidate.compiles else None
         if reason is None:
             left[candidate] = None
         else:

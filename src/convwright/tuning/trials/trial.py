@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,9 @@ from convwright.measuring.memory import settle_heap
 from convwright.settings import Mode
 from convwright.shortage import needing
 from convwright.tensors import empty, spoil_
+from convwright.tuning import listing
 from convwright.tuning.listing import build
+from convwright.tuning.trials.unchanged import unchanged
 
 Call = Callable[[], Tensor]
 
@@ -64,7 +67,9 @@ class Trial:
         workspace = self.bench.workspace(self.plan.workspace_bytes)
         if workspace is not None:
             workspace.fill_(0xFF)  # NaN in every floating-point format
-        return self._bound(given, self._out(given), workspace)()
+        # Others are tested not to.
+        with unchanged(given) if listing.only_here(self.candidate) else nullcontext():
+            return self._bound(given, self._out(given), workspace)()
 
     def _out(self, given: dict[Any, Tensor]) -> Tensor | None:
         """Memory for a result: what it held before where that is added to, else NaN."""
