@@ -61,7 +61,7 @@ class Footprints:
         """The footprint of a way, as exactly as can be."""
         needs = self.needs(way.candidate, exact=True)
         if isinstance(way, CopyWay):
-            assert needs is not None
+            needs = needs or CandidateNeeds(0, writes_out=True)  # which is not known yet
             in_slice = self._states.named(way.value, way.target).slice is not None
             return Footprint(needs.workspace_bytes, not (needs.writes_out or in_slice))
         if needs is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from convwright import flags
 from convwright.core.device import DeviceFacts
+from convwright.core.kinds.copy import CopyProblem
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment, assignment, choice_problem, ends
 from convwright.engine.costs import Costs
@@ -54,11 +55,11 @@ class Planner:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
         new, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
-        timed = timed or new
-        self._ways = self._found(timed, in_tf32, progress)
+        self._timed, self._progress = timed or new, progress
+        self._ways = self._found(self._timed, in_tf32, progress)
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways for place in (*way.reads, *way.writes)]
-        self._copies = copies(places, self._states, timed, progress)
+        self._copies = copies(places, self._states)
         self._footprints = Footprints(graph, self._states, device)
 
     def _found(self, timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
@@ -86,8 +87,21 @@ class Planner:
         return found
 
     def assignment(self, costs: Costs) -> Assignment:
-        """The cheapest assignment within the budget, beside simpler choices."""
-        found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._copies))
+        """The cheapest assignment within the budget, beside simpler choices. Of all possible copies only those are
+        searched for that would be chosen."""
+        while True:
+            assigned = self._assigned(costs)
+            new = [
+                step.operation for step in assigned.steps
+                if isinstance(step.operation, CopyProblem) and step.candidate is None
+            ]  # fmt: skip
+            if not new:
+                return assigned
+            self._timed.search(new, self._progress)
+
+    def _assigned(self, costs: Costs) -> Assignment:
+        possible = filter(None, map(self._timed.copying, self._copies))
+        found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, possible))
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)
         dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))

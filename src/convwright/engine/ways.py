@@ -65,13 +65,14 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class CopyWay:
-    """A copy of a value from one state to another."""
+    """A copy of a value from one state to another. Where it was not searched for yet it has no candidate, and a time
+    that is hardly too long."""
 
     value: str
     source: str
     target: str
     problem: CopyProblem
-    candidate: Candidate
+    candidate: Candidate | None
     time_us: Interval
 
 
@@ -128,6 +129,22 @@ class Timed:
             return self._foreign[operation]
         return self._known.get(operation, ())
 
+    def copying(self, way: CopyWay) -> CopyWay | None:
+        """A copy with what is known of it; None where nothing computes it."""
+        if way.problem not in self._known:
+            return replace(way, time_us=self._copied_us(way.problem))
+        found = self._known[way.problem]
+        return replace(way, candidate=found[0][0], time_us=found[0][1]) if found else None
+
+    def _copied_us(self, problem: CopyProblem) -> Interval:
+        """A copy takes what moving its bytes takes, or what it took in the fastest copy that was timed."""
+        rates = [
+            found[0][1].value / each.bytes
+            for each, found in self._known.items() if isinstance(each, CopyProblem) and found and each.bytes
+        ]  # fmt: skip
+        least = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
+        return _at_least(problem.bytes * max(min(rates, default=0.0), least))
+
     def _foreign_us(self, operation: Foreign) -> Interval | None:
         """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
         raises an error."""
@@ -158,22 +175,19 @@ def ways(graph: Graph, groups: Sequence[Group], states: States, timed: Timed, pr
     return tuple(made)
 
 
-def copies(used: Iterable[Place], states: States, timed: Timed, progress: Progress) -> tuple[CopyWay, ...]:
+def copies(used: Iterable[Place], states: States) -> tuple[CopyWay, ...]:
     """Every copy to another state that ways which read and write ``used`` may need."""
     by_value: dict[str, list[str]] = {}
     for value, state in dict.fromkeys(used):
         by_value.setdefault(value, []).append(state)
-    posed = [
-        (value, source, target, CopyProblem(states.named(value, source).spec, states.named(value, target).spec))
+    return tuple(
+        CopyWay(value, source, target, _copy(value, source, target, states), None, _NOTHING)
         for value, both in by_value.items() for source in both for target in both if source != target
-    ]  # fmt: skip
-    timed.search((problem for *_, problem in posed), progress)
-    found = []
-    for value, source, target, problem in posed:
-        candidate, time_us = next(iter(timed.candidates(problem)), (None, _NOTHING))
-        if candidate is not None:
-            found.append(CopyWay(value, source, target, problem, candidate, time_us))
-    return tuple(found)
+    )  # fmt: skip
+
+
+def _copy(value: str, source: str, target: str, states: States) -> CopyProblem:
+    return CopyProblem(states.named(value, source).spec, states.named(value, target).spec)
 
 
 _Possible = Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]
