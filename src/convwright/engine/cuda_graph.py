@@ -46,5 +46,5 @@ class CudaGraph:
     def nbytes(self) -> int:
         """What PyTorch's allocator keeps for the graph."""
         pool = self._graph.pool()
-        snapshot = torch.cuda.memory_snapshot()
+        snapshot: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         return sum(segment["total_size"] for segment in snapshot if tuple(segment["segment_pool_id"]) == tuple(pool))

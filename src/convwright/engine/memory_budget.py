@@ -39,9 +39,9 @@ def within_budget(
     nodes: Mapping[str, tuple[str, ...]],
     posed: Callable[[], ChoiceProblem],
 ) -> Assignment:
-    """``cheapest`` where that fits. Otherwise choices are looked for in two orders of nodes: the one of ``turns``, and
-    the best one for the steps of ``cheapest``. The smallest possible amount is what the choice takes that keeps least alive
-    in any of these orders. ``nodes`` are those of each step by its name.
+    """``cheapest`` where that fits. Otherwise choices are looked for in two orders of nodes: the one of ``turns``,
+    and the best one for the steps of ``cheapest``. The smallest possible amount is what the choice takes that keeps
+    least alive in any of these orders. ``nodes`` are those of each step by its name.
     """
 
     def nbytes(assigned: Assignment) -> int:
