@@ -184,3 +184,17 @@ def test_parts_of_a_model_are_planned_where_it_cannot_be_exported(run: Run) -> N
     code, _, err = run("optimize", "models.py:branching", "--mode", "heuristic", "--partial", "--out", "parts")
     assert code == 2
     assert "cannot be written to a folder" in err
+
+
+def test_a_memory_budget_is_kept_or_refused(run: Run) -> None:
+    code, out, _ = run(
+        "optimize", "models.py:small", "--mode", "heuristic", "--memory-budget", "1MiB", "--out", "engine"
+    )
+    assert code == 0
+    assert "arena: " in out
+    code, out, err = run("run", "engine", "--device", "cpu", "--memory")
+    assert (code, err) == (0, "")
+    assert "peak, without weights and inputs: " in out
+    code, out, err = run("optimize", "models.py:small", "--mode", "heuristic", "--memory-budget", "1kB")
+    assert (code, out) == (1, "")
+    assert "does not fit into a memory budget of 1,000 bytes: the smallest possible is " in err

@@ -36,7 +36,7 @@ def smallest(model: nn.Module, x: Tensor) -> int:
 
 def residual() -> nn.Module:
     torch.manual_seed(0)
-    convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+    convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
 
     def forward(model: Any, x: Tensor) -> Tensor:
         for conv in model.convs:
