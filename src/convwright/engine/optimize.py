@@ -16,6 +16,7 @@ from convwright.engine.checking import objection
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
+from convwright.engine.failure import OnFailure
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
@@ -25,6 +26,7 @@ from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.settings import Mode
+from convwright.shortage import OutOfMemory
 from convwright.store.store import Store
 from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
@@ -44,6 +46,7 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: Literal[False] = ...,
+    on_failure: OnFailure | str = ...,
 ) -> Engine: ...
 
 
@@ -57,6 +60,7 @@ def optimize(
     store: Store | Path | str | None = ...,
     progress: bool | Progress | None = ...,
     partial: bool,
+    on_failure: OnFailure | str = ...,
 ) -> Engine | PartialEngine: ...
 
 
@@ -69,6 +73,7 @@ def optimize(
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
     partial: bool = False,
+    on_failure: OnFailure | str = OnFailure.RAISE,
 ) -> Engine | PartialEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
@@ -77,7 +82,9 @@ def optimize(
     the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is.
+    submodules that can be are engines, and the rest runs as it is. A step that fails while it runs is an error that
+    names it; with ``on_failure="torch"`` PyTorch's own call computes it from then on. If there is no memory for the
+    engine, it is planned anew without workspaces.
 
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
@@ -87,10 +94,17 @@ def optimize(
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
+    on_failure = one_of(OnFailure, "on_failure", on_failure)
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
-            return _planned(model, inputs, policy, mode, kept, progress_to(progress))
+            try:
+                return _planned(model, inputs, policy, mode, kept, progress_to(progress), on_failure)
+            except OutOfMemory:
+                if policy.max_workspace_bytes == 0:
+                    raise
+            least = replace(policy, max_workspace_bytes=0)
+            return _planned(model, inputs, least, mode, kept, progress_to(progress), on_failure)
 
         try:
             return plan(model, inputs)
@@ -101,7 +115,8 @@ def optimize(
 
 
 def _planned(
-    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress
+    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress,
+    on_failure: OnFailure,
 ) -> Engine:
     tensors, _ = torch_api.flatten(inputs)
     if not tensors or not all(isinstance(each, Tensor) for each in tensors):
@@ -113,7 +128,9 @@ def _planned(
     network = origin.network(model)
 
     def engine(assignment: Assignment) -> Engine:
-        return Engine(assignment, network.constants, facts, captured.structure, origin)
+        return Engine(
+            assignment, network.constants, facts, captured.structure, origin, network.graph, on_failure
+        )  # fmt: skip
 
     def planner(policy: Policy) -> Planner:
         return Planner(

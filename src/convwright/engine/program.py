@@ -14,14 +14,17 @@ from convwright.core.plan import Plan
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
+from convwright.engine.failure import failure
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.weights import Weights
 from convwright.graph.memory_plan import Buffer, plan_memory
 from convwright.graph.operations import Foreign, Join, View
+from convwright.shortage import needing
 from convwright.tensors import aligned_bytes, carve, empty, laid_, lies_as
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]
+WORKSPACE = "workspace of step "  # what names of workspaces in the arena begin with
 _Run = Callable[[Values], None]
 
 
@@ -36,7 +39,8 @@ class Program:
         self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
         self._layout = _Layout(assignment, plans)
         self.memory_plan = self._layout.plan
-        self.arena = aligned_bytes(self.memory_plan.nbytes, self.device)
+        with needing(f"the engine's arena of {self.memory_plan.nbytes:,} bytes"):
+            self.arena = aligned_bytes(self.memory_plan.nbytes, self.device)
         self._static = self._fixed_values()
         self._steps = [
             (self._runner(number, step, plan), self._dropped(number))
@@ -65,17 +69,21 @@ class Program:
             if held is not None:
                 held.copy_(tensor.detach())
             else:
-                lies = lies_as(tensor, spec)
+                # Kernels read memory, in which a tensor that PyTorch negates when it is read has the other sign.
+                lies = lies_as(tensor, spec) and not tensor.is_neg()
                 values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
         return values
 
     def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
         """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
         steps."""
-        for step, dropped in self._steps:
+        for number, (step, dropped) in enumerate(self._steps):
             if at is not None:
                 at()
-            step(values)
+            try:
+                step(values)
+            except Exception as error:  # whatever a kernel raises
+                raise failure(self.assignment.steps[number], number, error) from error
             for place in dropped:
                 values[place] = None
         if at is not None:
@@ -273,4 +281,4 @@ def _calling(call: Callable[[], object]) -> _Run:
 
 
 def _workspace_of(number: int) -> str:
-    return f"workspace of step {number}"
+    return f"{WORKSPACE}{number}"
