@@ -249,7 +249,7 @@ class DrawnNetwork(nn.Module):
         parts: list[Callable[[Tensor], Any]] = [
             lambda x: x.narrow(dim, start, length), lambda x: x.narrow(dim, 0, length),
             lambda x: x[(slice(None),) * dim + (slice(start, None, step),)],
-            lambda x: x.flip(dim), lambda x: x.roll(1, dim),
+            lambda x: x.flip(dim),
             lambda x: tuple(x.chunk(2, dim)), lambda x: tuple(x.split([start, size - start], dim)) if start else x,
         ]  # fmt: skip
         if x.dim() > 1:

@@ -224,6 +224,8 @@ class Engine:
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (spec.shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
                 return f"`{name}` must be {dtype} {spec.shape}, got {got}"
+            if tensor.layout is not torch.strided:
+                return f"`{name}` must be a dense tensor, got a sparse one"
             if tensor.device != self.device and tensor.device.type != self.device.type:
                 return f"`{name}` must be on {self.device}, got one on {tensor.device}"
         return None

@@ -165,5 +165,7 @@ def _read(folder: Path, read: Callable[[], _Made]) -> _Made:
         return read()
     except Refused:
         raise
+    except KeyError as error:
+        raise BadInput(f"{folder} holds no engine that can run: {str(error)[:_QUOTED]} is missing") from error
     except Exception as error:
         raise BadInput(f"{folder} holds no engine that can run: {first_line(error)[:_QUOTED]}") from error

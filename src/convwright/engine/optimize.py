@@ -121,6 +121,8 @@ def _planned(
     tensors, _ = torch_api.flatten(inputs)
     if not tensors or not all(isinstance(each, Tensor) for each in tensors):
         raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
+    if any(each.layout is not torch.strided for each in tensors):
+        raise BadInput("`example` must be made of dense tensors, got a sparse one")
     if model.training:
         raise BadInput("the model is in training mode: call model.eval() first")
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
+from convwright.core.tensor_spec import same_order
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import compute, devices, on_meta
 from convwright.engine.program import WORKSPACE
@@ -113,7 +114,8 @@ def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
         if whole is None or plan.slices.get(part) != (whole[0], whole[1] + start * step_bytes):
             yield f"{part!r} does not lie where {step.name} has it"
             return
-        if plan.tensors[part].strides != plan.tensors[written].strides:
+        lies = plan.tensors[part]
+        if not same_order(lies.shape, lies.strides, plan.tensors[written].strides):
             yield f"{part!r} does not lie as {step.name} has it"
 
 
