@@ -219,7 +219,7 @@ class Engine:
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"
         for name, tensor in zip(names, given, strict=True):
-            spec = self.assignment.tensors[name]
+            spec, name = self.assignment.tensors[name], name.partition("@")[0]  # which layout it has is no matter here
             dtype = torch_dtype(spec.dtype)
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (spec.shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

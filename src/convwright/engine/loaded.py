@@ -69,7 +69,7 @@ def load(
         try:
             read = _read(folder, lambda: _assignment(plan, constants, facts))
         except Refused as why:  # a kernel that is not here
-            change = f"{folder} needs what is not here: {why}"
+            change = f"{folder} needs what is not here: {first_line(why)[:_QUOTED]}"
         else:
             if fingerprints(read, facts) == plan["fingerprints"]:
                 structure = _structure(folder, plan, len(read.outputs))

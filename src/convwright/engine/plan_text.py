@@ -12,7 +12,7 @@ from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
-from convwright.errors import BadInput
+from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.graph.graph import Graph, Node
 from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
 from convwright.tuning.asked import named
@@ -87,7 +87,10 @@ def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
     if data["candidate"] is not None:
         if isinstance(operation, NO_PROBLEM):
             raise BadInput(f"{operation.key[:200]} is computed by no candidate")
-        candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
+        try:
+            candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
+        except ConvwrightError as why:  # other versions of this package may have other kernels
+            raise Refused(str(why)) from why
     time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
     return Step(data["name"], operation, reads, tuple(data["writes"]), candidate, time_us)
