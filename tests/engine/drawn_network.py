@@ -32,7 +32,7 @@ class DrawnNetwork(nn.Module):
 
     def __init__(self, draw: _Draw, *, most: int = 8) -> None:
         super().__init__()
-        self._draw, self.exact, self.dtype = draw, False, torch.float32
+        self._draw, self.exact = draw, False
         shapes = st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 4, 8)), st.integers(1, 7), st.integers(1, 7))
         self.examples = [torch.randn(draw(shapes)) for _ in range(draw(st.integers(1, 2)))]
         if draw(st.booleans()):
@@ -48,7 +48,6 @@ class DrawnNetwork(nn.Module):
         self.returned = draw(st.lists(places, min_size=1, max_size=3))
         if draw(st.booleans()):
             self.returned.append(len(self._there) - 1)
-        # A model that returns nothing but what it was given computes nothing.
         del self._draw, self._there
         self.eval()
 
@@ -90,6 +89,11 @@ class DrawnNetwork(nn.Module):
             values += [each.double() for each in several] if self.exact else several
         ends = [values[place] for place in self.returned]
         return {"ends": ends, "first": (ends[0],)}
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it may compute in less than float32 somewhere."""
+        return any(name.startswith("cast") for name in self._names)
 
     def __repr__(self) -> str:
         inputs = [(tuple(each.shape), each.stride()) for each in self.examples]
@@ -347,12 +351,12 @@ def networks(draw: _Draw, most: int = 8) -> DrawnNetwork:
     return DrawnNetwork(draw, most=most)
 
 
-def errors(got: Sequence[Tensor], own: Sequence[Tensor], exact: Sequence[Tensor], narrow: bool) -> list[str]:
+def errors(got: Sequence[Tensor], own: Sequence[Tensor], exact: Sequence[Tensor], *, narrow: bool) -> list[str]:
     """What errs more than a few times as much as the model itself, and more than a few roundings."""
     found = []
     for place, (mine, theirs, right) in enumerate(zip(got, own, exact, strict=True)):
         if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
-            found.append(f"output {place} is {mine.dtype} {tuple(mine.shape)}, not {theirs.dtype} {tuple(theirs.shape)}")
+            found.append(f"output {place} is {mine.dtype} {mine.shape}, not {theirs.dtype} {theirs.shape}")
             continue
         norm = torch.linalg.vector_norm(right).item() or 1.0
         error, allowed = (torch.linalg.vector_norm(each.double() - right).item() / norm for each in (mine, theirs))

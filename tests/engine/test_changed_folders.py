@@ -66,13 +66,16 @@ def check(folder: Path) -> str:
     """Load and run. What a plan says of its outputs is what they are."""
     try:
         made = cw.load(folder, "cpu")
-        for name, output in zip(made.assignment.outputs, run(made), strict=False):
-            assert tuple(output.shape) == (made.assignment.tensors | made.assignment.constants)[name].shape
-        return "runs"
+        outputs = run(made)
     except ConvwrightError as error:
-        assert len(str(error).splitlines()) == 1
-        assert len(str(error)) < 1000
-        return str(error)
+        said = str(error)
+    else:
+        specs = made.assignment.tensors | made.assignment.constants
+        assert {tuple(each.shape) for each in outputs} <= {specs[name].shape for name in made.assignment.outputs}
+        said = "runs"
+    assert len(said.splitlines()) == 1
+    assert len(said) < 1000
+    return said
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -108,7 +111,7 @@ def test_what_is_no_plan_is_one_sentence(folder: Path) -> None:
 def test_what_a_signed_plan_may_not_say(folder: Path) -> None:
     text = (folder / "plan.json").read_text()
     for old, new, said in (
-        ("pointwise \\\"", "pointwise \\\"system(a) + ", "system"),
+        ('pointwise \\"', 'pointwise \\"system(a) + ', "system"),
         ("aten.cumsum.default", "aten.cumsum_.default", "is no operator that computes a tensor from tensors"),
         ("aten.cumsum.default", "prims.cumsum.default", "PyTorch has no operator called"),
         ("aten.cumsum.default", "aten.__class__.mro", "PyTorch has no operator called"),

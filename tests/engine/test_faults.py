@@ -123,7 +123,9 @@ def test_pytorch_computes_what_fails_where_that_is_asked_for(flaky: Flaky) -> No
 
 def test_no_memory_for_an_engine_is_one_sentence() -> None:
     made = engine(nn.Upsample(scale_factor=1_000_000, mode="bicubic"), X)
-    with pytest.raises(OutOfMemory, match=r"^out of memory in step upsample_bicubic2d \(aten\.upsample_bicubic2d\.vec\) of the engine$"):
+    with pytest.raises(
+        OutOfMemory, match=r"^out of memory in step upsample_bicubic2d \(aten\.upsample_bicubic2d\.vec\) of the engine$"
+    ):
         made(X)
 
 

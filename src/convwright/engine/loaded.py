@@ -28,8 +28,8 @@ from convwright.errors import BadInput, Refused, first_line
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.settings import Mode
-from convwright.strict_json import JsonError
 from convwright.store.store import Store
+from convwright.strict_json import JsonError
 from convwright.tensors import core_dtype
 from convwright.tuning.session import using
 

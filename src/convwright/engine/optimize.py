@@ -115,7 +115,12 @@ def optimize(
 
 
 def _planned(
-    model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress,
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    policy: Policy,
+    mode: Mode,
+    store: Store,
+    tell: Progress,
     on_failure: OnFailure,
 ) -> Engine:
     tensors, _ = torch_api.flatten(inputs)

@@ -41,9 +41,7 @@ def replanned(
     inputs = [empty(network.graph.values[name], device).normal_() for name in network.graph.inputs]
     best, exact = fastest_in_place(planner, engine, inputs), reference(network, inputs)
     every = range(len(best.assignment.steps))
-    ours, own = (
-        torch_api.flatten(each(*inputs))[0] for each in (best, engine(pinned(best.assignment, every, facts)))
-    )
+    ours, own = (torch_api.flatten(each(*inputs))[0] for each in (best, engine(pinned(best.assignment, every, facts))))
     wrong = objection(ours, own, exact, policy.max_error)
     if wrong is not None:
         raise Refused(f"no engine is as exact as PyTorch's own calls: {wrong}; plan the model again")
