@@ -230,7 +230,7 @@ class DrawnNetwork(nn.Module):
             lambda x: F.avg_pool2d(x, taps, stride, padding, ceil_mode=ceil),
             lambda x: F.avg_pool2d(x, taps, stride, padding, count_include_pad=False),
             lambda x: F.adaptive_avg_pool2d(x, 1), lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
-            lambda x: F.adaptive_max_pool2d(x, 1), lambda x: x.mean((2, 3), keepdim=True), lambda x: x.mean((2, 3)),
+            lambda x: x.amax((2, 3), keepdim=True), lambda x: x.mean((2, 3), keepdim=True), lambda x: x.mean((2, 3)),
         ]  # fmt: skip
         return self._draw(st.sampled_from(pools)), [x], None
 
@@ -268,7 +268,7 @@ class DrawnNetwork(nn.Module):
         at = self._draw(st.integers(0, x.dim() - 1))
         shapes: list[Callable[[Tensor], Tensor]] = [
             lambda x: x.permute(order), lambda x: x.permute(order).contiguous(), lambda x: x.flatten(at),
-            lambda x: x.unsqueeze(at), lambda x: x.transpose(at, -1), lambda x: x.reshape(-1), lambda x: x.flatten(0, at),
+            lambda x: x.unsqueeze(at), lambda x: x.transpose(at, -1), lambda x: x.reshape(-1),
             lambda x: x.reshape(*x.shape[:at], -1, 1), lambda x: x.permute(order).reshape(x.shape),
             lambda x: x.repeat(*(1,) * at, 2, *(1,) * (x.dim() - at - 1)), lambda x: x.expand(2, *x.shape),
         ]  # fmt: skip

@@ -251,10 +251,12 @@ def test_another_process_makes_the_same_plan(tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "plan.json").read_text())
     write(tmp_path, plan | {"device": "another"})
     text = (
-        "import convwright as cw, sys;"
+        "import convwright as cw, sys, torch; torch.set_num_threads(int(sys.argv[2]));"
         "cw.load(sys.argv[1], 'cpu', on_change='replan', mode='heuristic').save(sys.argv[1] + '/again')"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", text, str(tmp_path)], env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path), str(torch.get_num_threads())], env=environment, check=True
+    )
     again = json.loads((tmp_path / "again" / "plan.json").read_text())
     assert again == plan

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import torch
 
-from convwright.core.tensor_spec import same_order
+from convwright.core.tensor_spec import Layout, same_order
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import compute, devices, on_meta
 from convwright.engine.program import WORKSPACE
 from convwright.errors import BadInput
-from convwright.graph.operations import NO_PROBLEM, Foreign, Join, View
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, View
 from convwright.tensors import core_dtype, empty
 
 # No memory has as many bytes. What is more could not be counted in 64 bits.
@@ -91,14 +91,18 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
         return
     for role, name in (*step.reads, *zip(outputs, step.writes, strict=True)):
         wanted, held = roles[role], plan.constants.get(name) or plan.tensors[name]
-        # A constant is laid as it is needed, and where joined parts lie is looked at below.
-        is_laid = (name in plan.constants and step.candidate is not None) or isinstance(operation, Join)
+        # A constant is laid as it is needed. How views and joined parts lie is looked at below.
+        is_laid = (name in plan.constants and step.candidate is not None) or isinstance(operation, NOTHING_RUNS)
         if (wanted.shape, wanted.dtype) != (held.shape, held.dtype) or not (is_laid or wanted.strides == held.strides):
             yield f"`{role}` of {step.name} is not {name!r} as it lies"
         if name in plan.slices and plan.slices[name][1] % wanted.alignment:
             yield f"`{role}` of {step.name} is not aligned"
     if isinstance(operation, Foreign | View) and plan.slices.keys() & {*step.writes, *dict(step.reads).values()}:
         yield f"{step.name} cannot work in a slice"
+    if isinstance(operation, View):
+        names = [name for name in (step.writes[0], step.reads[0][1]) if name in plan.tensors]
+        if any(plan.tensors[name].layout is not Layout.NCHW for name in names):
+            yield f"{step.name} is a view of what is not dense"
     if isinstance(operation, Join):
         yield from _wrong_join(step, operation, plan)
 
