@@ -129,7 +129,7 @@ class Engine:
                 "a forked process cannot use the GPU memory of an engine: start it with the method 'spawn', and load "
                 "the engine there"
             )
-        # GNU's OpenMP would wait for ever for threads that the child does not have. Data loaders of PyTorch's do the same.
+        # GNU's OpenMP would wait for ever for threads that are not there. PyTorch's data loader does the same.
         torch.set_num_threads(1)
         self._turn, self._forks = RLock(), forks()
 

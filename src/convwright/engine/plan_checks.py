@@ -97,11 +97,11 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
             yield f"`{role}` of {step.name} is not {name!r} as it lies"
         if name in plan.slices and plan.slices[name][1] % wanted.alignment:
             yield f"`{role}` of {step.name} is not aligned"
-    if isinstance(operation, Foreign | View) and plan.slices.keys() & {*step.writes, *dict(step.reads).values()}:
-        yield f"{step.name} cannot work in a slice"
+    if isinstance(operation, Foreign | View) and plan.slices.keys() & {*step.writes}:
+        yield f"{step.name} cannot write to a slice"
     if isinstance(operation, View):
         names = [name for name in (step.writes[0], step.reads[0][1]) if name in plan.tensors]
-        if any(plan.tensors[name].layout is not Layout.NCHW for name in names):
+        if any(plan.tensors[name].layout is not Layout.NCHW or name in plan.slices for name in names):
             yield f"{step.name} is a view of what is not dense"
     if isinstance(operation, Join):
         yield from _wrong_join(step, operation, plan)
