@@ -95,7 +95,7 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
         is_laid = (name in plan.constants and step.candidate is not None) or isinstance(operation, NOTHING_RUNS)
         if (wanted.shape, wanted.dtype) != (held.shape, held.dtype) or not (is_laid or wanted.strides == held.strides):
             yield f"`{role}` of {step.name} is not {name!r} as it lies"
-        if name in plan.slices and plan.slices[name][1] % wanted.alignment:
+        if step.candidate is not None and name in plan.slices and plan.slices[name][1] % wanted.alignment:
             yield f"`{role}` of {step.name} is not aligned"
     if isinstance(operation, Foreign | View) and plan.slices.keys() & {*step.writes}:
         yield f"{step.name} cannot write to a slice"
