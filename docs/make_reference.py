@@ -97,7 +97,8 @@ PAGES = (
         "Every error that is raised on purpose is one sentence: what was asked, what was expected, what was given.",
         (
             "ConvwrightError", "BadInput", "convwright.errors:BadCall", "convwright.errors:BadArgument", "Refused",
-            "BackendError", "OutOfMemory", "StoreError", "StoreWarning", "MemoryWarning",
+            "BackendError", "StepFailed", "OutOfMemory", "StoreError", "StoreWarning",
+            "MemoryWarning", "FailureWarning",
         ),
     ),
 )  # fmt: skip

@@ -46,9 +46,11 @@ _HOMES = {
     "ConvwrightError": "convwright.errors",
     "BadInput": "convwright.errors",
     "Refused": "convwright.errors",
+    "StepFailed": "convwright.errors",
     "BackendError": "convwright.errors",
     "StoreError": "convwright.errors",
     "StoreWarning": "convwright.errors",
+    "FailureWarning": "convwright.errors",
     "MemoryWarning": "convwright.errors",
     "OutOfMemory": "convwright.shortage",
     "Store": "convwright.store.store",
@@ -134,8 +136,10 @@ if TYPE_CHECKING:
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError
+    from convwright.errors import FailureWarning as FailureWarning
     from convwright.errors import MemoryWarning as MemoryWarning
     from convwright.errors import Refused as Refused
+    from convwright.errors import StepFailed as StepFailed
     from convwright.errors import StoreError as StoreError
     from convwright.errors import StoreWarning as StoreWarning
     from convwright.measuring.compare import compare as compare

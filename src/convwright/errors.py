@@ -43,12 +43,24 @@ class BackendError(ConvwrightError, RuntimeError):
     """A library underneath failed; its status is translated and the cause kept."""
 
 
+class StepFailed(BackendError):
+    """A step of an engine failed while it ran; the sentence names the step and what computes it."""
+
+    def __init__(self, sentence: str, number: int) -> None:
+        super().__init__(sentence)
+        self.number = number  # of the step
+
+
 class StoreError(ConvwrightError, RuntimeError):
     """The store of findings cannot be used as it is."""
 
 
 class StoreWarning(UserWarning):
     """Findings are not kept where they were to be, and calls go on without; the sentence says why."""
+
+
+class FailureWarning(UserWarning):
+    """PyTorch computes a step of an engine from now on, since its kernel failed; the sentence says how."""
 
 
 class MemoryWarning(UserWarning):

@@ -17,6 +17,23 @@ def in_child(then: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=then)
 
 
+_forks = 0
+
+
+def forks() -> int:
+    """How many forks lie between the first process and this one. What was made before a fork knows by it that it is in
+    another process."""
+    return _forks
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+in_child(_count_fork)
+
+
 def wait_for_imports() -> None:
     """Until no other thread is importing anything: a child could never import what one of them was at.
 

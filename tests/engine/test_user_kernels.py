@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from convwright.api.user_kernels import unregister_kernel
 from convwright.engine.loaded import load
-from convwright.errors import BadInput, ConvwrightError, Refused
+from convwright.errors import ConvwrightError, Refused
 from engine.sixteenfold import Sixteenfold, X, planned, register, runs
 
 
@@ -63,7 +63,7 @@ def test_loading_needs_the_same_version(folder: Path) -> None:
 
 def test_a_kernel_that_does_not_serve_any_more_is_said(folder: Path) -> None:
     register(serves=False)
-    with pytest.raises(BadInput, match=r"user/sixteen cannot compute pointwise .*: does not serve this problem"):
+    with pytest.raises(Refused, match=r"user/sixteen cannot compute pointwise .*: does not serve this problem"):
         load(folder, "cpu")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from threading import RLock
+
 import torch
 
 from convwright import torch_api
+from convwright.errors import Refused
+from convwright.forking import forks
 from convwright.tensors import aligned_bytes
 
 
 class Arena:
-    """One block of ``memory``. Several programs may lie in it if one at a time runs.
+    """One block of ``memory``. Several programs may lie in it that take turns.
 
     On a GPU their CUDA graphs share a ``pool`` for what PyTorch's operators make.
     """
@@ -20,6 +24,25 @@ class Arena:
         self._device, self._is_on_gpu = device, device.type == "cuda"
         self.pool = torch.cuda.graph_pool_handle() if self._is_on_gpu else None
         self._last_stream = torch.cuda.current_stream(device) if self._is_on_gpu else None
+        self._turn, self._forks = RLock(), forks()
+
+    @property
+    def turn(self) -> RLock:
+        """What a thread holds while it uses the memory."""
+        if self._forks != forks():
+            self._renew()
+        return self._turn
+
+    def _renew(self) -> None:
+        """In a process that was forked off: a thread that is not there may have had its turn."""
+        if self._is_on_gpu:
+            raise Refused(
+                "a forked process cannot use the GPU memory of an engine: start it with the method 'spawn', and load "
+                "the engine there"
+            )
+        # GNU's OpenMP would wait for ever for threads that are not there. PyTorch's data loader does the same.
+        torch.set_num_threads(1)
+        self._turn, self._forks = RLock(), forks()
 
     def join(self) -> None:
         """Make the current stream wait for the one that used the memory last, where that is another. A stream that is

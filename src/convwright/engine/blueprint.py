@@ -10,6 +10,7 @@ from torch import Tensor
 from convwright.engine.assignment import Assignment
 from convwright.engine.origin import Origin
 from convwright.engine.structure import Structure
+from convwright.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,3 +21,4 @@ class Blueprint:
     constants: Mapping[str, Tensor]
     structure: Structure
     origin: Origin | None = None
+    graph: Graph | None = None

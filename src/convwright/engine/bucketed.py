@@ -21,6 +21,7 @@ from convwright.engine.bucketed_files import save_buckets
 from convwright.engine.buckets import Bucket, Shapes, bucket_of, bucket_text, resized, shapes_of
 from convwright.engine.comparison import Comparison
 from convwright.engine.engine import Engine
+from convwright.engine.failure import OnFailure
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.profile import Profile
 from convwright.engine.program import arena_bytes, plans_of
@@ -37,8 +38,8 @@ class BucketedEngine:
     """A network that is planned for inputs of several shapes. Called, it gives what the model gives.
 
     ``engines`` are those for one shape each, by their bucket. They share weights and one arena. A batch that is no
-    bucket's is padded to the next larger one, and one that is larger than all is split. One thread at a time may call
-    it.
+    bucket's is padded to the next larger one, and one that is larger than all is split. Threads
+    that call it take turns.
     """
 
     def __init__(self, engines: Mapping[Bucket, Engine], whole: str | None) -> None:
@@ -47,15 +48,14 @@ class BucketedEngine:
         self._by_shapes = {_shapes(engine): engine for engine in self.engines.values()}
 
     @classmethod
-    def of(cls, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> BucketedEngine:
+    def of(
+        cls, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None, on_failure: OnFailure
+    ) -> BucketedEngine:
         """Make engines ready that share weights and one arena. ``whole`` is why batches must not be padded or split."""
         needed = max(arena_bytes(each.assignment, plans_of(each.assignment, device)) for each in planned.values())
         arena, shared = Arena(needed, torch.device(str(device.torch_name))), Shared()
         engines = {
-            bucket: Engine(
-                each.assignment, each.constants, device, each.structure, each.origin, arena=arena, shared=shared
-            )
-            for bucket, each in planned.items()
+            bucket: Engine.of(each, device, on_failure, arena=arena, shared=shared) for bucket, each in planned.items()
         }
         return cls(engines, whole)
 
@@ -69,7 +69,7 @@ class BucketedEngine:
         """The outputs of a batch that no bucket has, computed in runs of larger or smaller ones."""
         batch, sizes = self._fitting(given)
         outputs, nesting = list[Tensor](), None
-        with undisturbed(self.device):
+        with self.largest.turn, undisturbed(self.device):
             for start, count, size in _runs(batch, sizes):
                 engine = sizes[size]
                 for fixed, tensor in zip(_flat(engine.input), given, strict=True):
@@ -157,7 +157,7 @@ class BucketedEngine:
 
 
 def planned_in_buckets(
-    model: nn.Module, inputs: tuple[Any, ...], buckets: Iterable[Any], plan: _Plan
+    model: nn.Module, inputs: tuple[Any, ...], buckets: Iterable[Any], plan: _Plan, on_failure: OnFailure
 ) -> BucketedEngine:
     """Plan a model for each bucket. ``inputs`` are an example, which is repeated or cut to the sizes of each."""
     tensors, nesting = torch_api.flatten(inputs)
@@ -172,7 +172,8 @@ def planned_in_buckets(
         return made
 
     planned = {bucket: plan(model, example(each)).blueprint for bucket, each in shapes.items()}
-    return BucketedEngine.of(planned, device_facts(tensors[0].device), _whole(model, example, planned))
+    whole = _whole(model, example, planned)
+    return BucketedEngine.of(planned, device_facts(tensors[0].device), whole, on_failure)
 
 
 def _whole(

@@ -9,10 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from convwright.core.device import DeviceFacts
-from convwright.engine import plan_text
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets import Bucket, bucket_of, bucket_text
-from convwright.engine.saved import needed, write
+from convwright.engine.saved import needed, plan_of, write
+
+# What a folder says of all buckets: why batches are not padded or split, and the plans; and in each of these, what
+# its constants are called in the file.
+WHOLE, _BUCKETS, _NAMES = "whole", "buckets", "weights"
 
 
 def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> None:
@@ -22,20 +25,20 @@ def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: Devi
         names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in each.constants.items()
                  if held.setdefault(name, tensor) is not tensor}  # fmt: skip
         held |= {own: each.constants[name] for name, own in names.items()}
-        plans.append({
-            "bucket": bucket, "weights": names, "structure": each.structure, **plan_text.written(each.assignment)
-        })  # fmt: skip
+        plans.append({"bucket": bucket, _NAMES: names, **plan_of(each)})
     runs = needed([each.assignment for each in planned.values()], device)
-    write(folder, held, device, {"whole": whole, "buckets": plans, **runs})
+    write(folder, held, device, {WHOLE: whole, _BUCKETS: plans, **runs})
 
 
-def read_buckets(
-    plan: Mapping[str, Any], constants: Mapping[str, Tensor], device: DeviceFacts
-) -> dict[Bucket, Blueprint]:
-    """The blueprint of each engine, from a plan that is known to be as it was written."""
-    found = dict[Bucket, Blueprint]()
-    for each in plan["buckets"]:
-        assignment = plan_text.read(each, device)
-        named = {name: constants[each["weights"].get(name, name)] for name in assignment.constants}
-        found[bucket_of(each["bucket"])] = Blueprint(assignment, named, each["structure"])
-    return found
+Part = tuple[Mapping[str, Any], Mapping[str, Tensor]]
+
+
+def parts_of(plan: Mapping[str, Any], constants: Mapping[str, Tensor]) -> dict[Bucket | None, Part]:
+    """The data of each engine in a folder by its bucket, and the constants by the names that it has for them. The only
+    engine of a folder without buckets has None."""
+    if _BUCKETS not in plan:
+        return {None: (plan, constants)}
+    return {
+        bucket_of(each["bucket"]): (each, {**constants} | {name: constants[own] for name, own in each[_NAMES].items()})
+        for each in plan[_BUCKETS]
+    }

@@ -6,23 +6,26 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import Any
+from warnings import warn
 
 import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
-from convwright.core.policy import Policy
 from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.eager_peak import eager_peaks
 from convwright.engine.explained import explained
+from convwright.engine.failure import OnFailure, is_pytorchs
 from convwright.engine.fixed_run import FixedRun
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.origin import Origin
+from convwright.engine.pinned import pinned
 from convwright.engine.profile import Profile
 from convwright.engine.program import Program, plans_of
 from convwright.engine.saved import save
@@ -32,16 +35,17 @@ from convwright.engine.structure import Structure, filled
 from convwright.engine.undisturbed import undisturbed
 from convwright.engine.user_kernels import unlike, user_kernels
 from convwright.engine.weights import Weights
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
+from convwright.graph.graph import Graph
 from convwright.graph.memory_plan import MemoryPlan
+from convwright.shortage import needing
 from convwright.tensors import torch_dtype
-from convwright.tuning.asked import named
 
 
 class Engine:
     """A network that is planned for inputs of one shape. Called, it gives what the model gives.
 
-    One thread at a time may call it.
+    Threads that call it take turns. ``clone`` gives one that runs at the same time.
     """
 
     def __init__(
@@ -51,36 +55,82 @@ class Engine:
         device: DeviceFacts,
         structure: Structure,
         origin: Origin | None = None,
+        graph: Graph | None = None,
+        on_failure: OnFailure = OnFailure.RAISE,
         *,
         arena: Arena | None = None,
         shared: Shared | None = None,
     ) -> None:
         self.assignment, self.structure, self.facts = assignment, structure, device
         self.device, self._origin = torch.device(str(device.torch_name)), origin
+        self._graph, self._on_failure = graph, on_failure
         self._user_kernels = user_kernels(assignment)
         self._plans, self._shared = plans_of(assignment, device), Shared() if shared is None else shared
         self._ready(constants, arena)
 
-    def _ready(self, constants: Mapping[str, Tensor], arena: Arena | None) -> None:
-        """Pack the weights, and capture the steps."""
-        with undisturbed(self.device):
-            self.constants = {name: self._shared.one(name, each) for name, each in constants.items()}
-            self._weights = Weights(self.assignment, self._plans, self.constants, self.device, self._shared)
-            self._wire(arena)
+    @classmethod
+    def of(
+        cls, made: Blueprint, device: DeviceFacts, on_failure: OnFailure = OnFailure.RAISE, *,
+        arena: Arena | None = None, shared: Shared | None = None,
+    ) -> Engine:  # fmt: skip
+        return cls(
+            made.assignment, made.constants, device, made.structure, made.origin, made.graph, on_failure,
+            arena=arena, shared=shared,
+        )  # fmt: skip
 
-    def _wire(self, arena: Arena | None) -> None:
-        self._program = Program(self.assignment, self._plans, self._weights, self.device, arena)
-        self._fixed = FixedRun(self._program) if self.device.type == "cuda" else None
+    def _ready(self, constants: Mapping[str, Tensor], arena: Arena | None) -> None:
+        """Pack the weights, and capture the steps. Until all of it is there, the engine stays what it was."""
+        with undisturbed(self.device), needing("the engine's weights"):
+            held = {name: self._shared.one(name, each) for name, each in constants.items()}
+            weights = Weights(self.assignment, self._plans, held, self.device, self._shared)
+        try:
+            self._wire(weights, arena)
+        except StepFailed as failed:
+            self._leave_to_pytorch(failed)
+            self._ready(constants, arena)
+        else:
+            self.constants = held
+
+    def _wire(self, weights: Weights, arena: Arena | None) -> None:
+        with undisturbed(self.device):
+            program = Program(self.assignment, self._plans, weights, self.device, arena)
+            fixed = FixedRun(program) if self.device.type == "cuda" else None
+        self._weights, self._program, self._fixed = weights, program, fixed
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in memory of their own."""
+        """The model's outputs for these inputs, in memory of their own. It has no gradients."""
         given, _ = torch_api.flatten(inputs)
         self._check(given)
-        with undisturbed(self.device):
-            values, is_on_gpu = self._program.take(given), self.device.type == "cuda"
-            values = self._at_rest.run() if is_on_gpu else self._program.run(values)
-            outputs = self._program.outputs(values, given, replayed=is_on_gpu)
+        with self.turn, needing("a run of the engine"):
+            try:
+                outputs = self._outputs(given)
+            except StepFailed as failed:
+                self._leave_to_pytorch(failed)
+                self._ready(self.constants, self._program.arena)
+                return self(*inputs)
         return filled(self.structure, outputs)
+
+    def _outputs(self, given: Sequence[Tensor]) -> list[Tensor]:
+        program, fixed = self._program, self._fixed
+        if fixed is not None and self.device.type == "cuda":
+            program.take(given)
+            return program.outputs(fixed.run(), given, replayed=True)
+        with undisturbed(self.device):
+            return program.outputs(program.run(program.take(given)), given, replayed=False)
+
+    def _leave_to_pytorch(self, failed: StepFailed) -> None:
+        """Let PyTorch's own call compute the step that failed from now on, if that was asked for."""
+        step = self.assignment.steps[failed.number]
+        if self._on_failure is not OnFailure.TORCH or is_pytorchs(step):
+            raise failed
+        warn(f"PyTorch computes {step.name} from now on: {failed}", FailureWarning, stacklevel=3)
+        self.assignment = pinned(self.assignment, (failed.number,), self.facts)
+        self._plans = plans_of(self.assignment, self.facts)
+
+    @property
+    def turn(self) -> RLock:
+        """What a thread holds while it runs the engine, or another one in the same arena."""
+        return self._program.arena.turn
 
     @property
     def input(self) -> Any:
@@ -97,9 +147,17 @@ class Engine:
 
     def run(self) -> Any:
         """Compute ``output`` from ``input``, and return it. The next run or call overwrites it."""
-        with undisturbed(self.device):
-            self._at_rest.run()
-        return self.output
+        with self.turn, needing("a run of the engine"):
+            try:
+                self._at_rest.run()
+            except StepFailed as failed:
+                self._leave_to_pytorch(failed)
+                inputs = [each.clone() for each in self._at_rest.inputs]
+                self._ready(self.constants, self._program.arena)
+                for fixed, tensor in zip(self._at_rest.inputs, inputs, strict=True):
+                    fixed.copy_(tensor)
+                return self.run()
+            return self.output
 
     @property
     def _at_rest(self) -> FixedRun:
@@ -112,10 +170,10 @@ class Engine:
     def clone(self, arena: Arena | None = None) -> Engine:
         """An engine that another thread may call at the same time. It shares the weights, and has memory of its own.
         Engines that lie in one ``arena`` take turns."""
-        other = copy(self)
-        with undisturbed(self.device):
+        with self.turn:
             self._program.arena.join()
-            other._wire(arena)
+            other = copy(self)
+            other._wire(self._weights, arena)
         return other
 
     def update(self, model: nn.Module) -> None:
@@ -125,14 +183,15 @@ class Engine:
         if self._origin is None:
             raise BadInput("an engine from a folder does not know how its weights follow from a model's: make it anew")
         constants = self._origin.network(model).constants
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # they use memory that is given back
-        self._ready(constants, self._program.arena)
+        with self.turn:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # they use memory that is given back
+            self._ready(constants, self._program.arena)
 
     @property
     def blueprint(self) -> Blueprint:
         """What it is made of, but for memory."""
-        return Blueprint(self.assignment, self.constants, self.structure, self._origin)
+        return Blueprint(self.assignment, self.constants, self.structure, self._origin, self._graph)
 
     @property
     def held(self) -> list[Tensor]:
@@ -143,7 +202,7 @@ class Engine:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
         if (missing := unlike(self._user_kernels)) is not None:
             raise Refused(f"the engine runs {missing}")
-        save(Path(folder), self.assignment, self.constants, self.facts, self.structure)
+        save(Path(folder), self.blueprint, self.facts)
 
     def explain(self) -> str:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
@@ -182,7 +241,7 @@ class Engine:
         """
         given, _ = torch_api.flatten(inputs)
         self._check(given)
-        with undisturbed(self.device):
+        with self.turn, undisturbed(self.device):
             path = None if save_to is None else Path(save_to)
             steps = step_errors(self._program, self.constants, given, tolerance, path)
         return Comparison.of(steps, model, inputs, self(*inputs))
@@ -195,11 +254,10 @@ class Engine:
         step = self.assignment.steps[number]
         if step.candidate is None:
             raise BadInput(f"{name} is not computed by a candidate: it is PyTorch's already, or runs nothing")
-        own = named("torch/default", step.candidate.problem, self.facts, Policy())
-        steps = list(self.assignment.steps)
-        steps[number] = replace(step, candidate=own)
-        pinned = replace(self.assignment, steps=tuple(steps))
-        return Engine(pinned, self.constants, self.facts, self.structure, self._origin)
+        pinned_ = pinned(self.assignment, (number,), self.facts)
+        return Engine(
+            pinned_, self.constants, self.facts, self.structure, self._origin, self._graph, self._on_failure
+        )  # fmt: skip
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -213,7 +271,7 @@ class Engine:
 
     def step_times(self, inputs: Sequence[Tensor]) -> list[float]:
         """What each step takes in a run, in microseconds."""
-        with undisturbed(self.device):
+        with self.turn, undisturbed(self.device):
             return step_times(self._program, inputs)
 
     def objection(self, given: Sequence[Any], batch: int | None = None) -> str | None:
@@ -222,11 +280,13 @@ class Engine:
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"
         for name, tensor in zip(names, given, strict=True):
-            spec = self.assignment.tensors[name]
+            spec, name = self.assignment.tensors[name], name.partition("@")[0]  # which layout it has is no matter here
             dtype, shape = torch_dtype(spec.dtype), spec.shape if batch is None else (batch, *spec.shape[1:])
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
                 return f"`{name}` must be {dtype} {shape}, got {got}"
+            if tensor.layout is not torch.strided:
+                return f"`{name}` must be a dense tensor, got a sparse one"
             if tensor.device != self.device and tensor.device.type != self.device.type:
                 return f"`{name}` must be on {self.device}, got one on {tensor.device}"
         return None

@@ -7,6 +7,7 @@ from torch import Tensor
 from convwright import torch_api
 from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.program import Program, Values
+from convwright.engine.undisturbed import undisturbed
 
 
 class FixedRun:
@@ -34,13 +35,14 @@ class FixedRun:
             self._program.arena.join()
             self._graph.replay()
             return self._values
-        computed = self._computed()
-        for place in dict.fromkeys(map(self._program.place, self._program.assignment.outputs)):
-            fixed, made = self._values[place], computed[place]
-            assert fixed is not None
-            assert made is not None
-            if made.data_ptr() != fixed.data_ptr():
-                fixed.copy_(made)
+        with undisturbed(self._program.device):
+            computed = self._computed()
+            for place in dict.fromkeys(map(self._program.place, self._program.assignment.outputs)):
+                fixed, made = self._values[place], computed[place]
+                assert fixed is not None
+                assert made is not None
+                if made.data_ptr() != fixed.data_ptr():
+                    fixed.copy_(made)
         return self._values
 
     @property

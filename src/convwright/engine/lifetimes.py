@@ -14,6 +14,8 @@ from convwright.graph.operations import NOTHING_RUNS, View
 from convwright.graph.step_order import Task, best_order
 from convwright.tuning import listing
 
+WORKSPACE = "workspace of step "  # what names of workspaces in the arena begin with
+
 
 class Needs(Protocol):
     """What a plan needs of memory."""
@@ -165,7 +167,7 @@ class Lifetimes:
 
 def workspace_of(number: int) -> str:
     """What the workspace of a step is called."""
-    return f"workspace of step {number}"
+    return f"{WORKSPACE}{number}"
 
 
 def _roots(assignment: Assignment) -> dict[str, str]:

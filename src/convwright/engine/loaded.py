@@ -2,65 +2,190 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 from convwright import strict_json
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.bucketed import BucketedEngine
-from convwright.engine.bucketed_files import read_buckets
+from convwright.engine.bucketed_files import WHOLE, parts_of
+from convwright.engine.buckets import Bucket
 from convwright.engine.engine import Engine
+from convwright.engine.failure import OnFailure
+from convwright.engine.network import Network
+from convwright.engine.plan_checks import check_assignment
+from convwright.engine.plan_text import graph_read
 from convwright.engine.plan_text import read as read_plan
+from convwright.engine.replanned import replanned
 from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.structure import Structure, filled
 from convwright.engine.user_kernels import unlike
-from convwright.errors import BadInput, ConvwrightError, Refused
+from convwright.errors import BadInput, Refused, first_line
 from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import one_of
+from convwright.settings import Mode
+from convwright.store.store import Store
 from convwright.strict_json import JsonError
+from convwright.tensors import core_dtype
+from convwright.tuning.session import using
+
+_Made = TypeVar("_Made")
+# The sentence about a file that was changed quotes so much of it at most.
+_QUOTED = 300
 
 
-def load(folder: Path | str, device: str | None = None) -> Engine | BucketedEngine:
-    """The engine that was saved in a folder, for the same kind of device and the same versions of libraries."""
-    folder = Path(folder)
-    plan = _plan(folder)
-    facts = device_facts(device)
-    if plan["device"] != facts.key:
-        raise Refused(f"{folder} was planned for {plan['device']}, and this is {facts.key}: plan the model again")
-    try:
-        raw = (folder / WEIGHTS).read_bytes()
-    except OSError:
-        raise BadInput(f"{folder} holds no {WEIGHTS}, so it holds no engine") from None
-    if digest(raw) != plan["weights"]:
-        raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
-    if (missing := unlike(plan.get("kernels", {}))) is not None:
-        raise Refused(f"{folder} runs {missing}")
-    try:
-        constants = safetensors().load(raw)
-        if "buckets" in plan:
-            buckets, whole = read_buckets(plan, constants, facts), plan["whole"]
-            planned = [*buckets.values()]
+class OnChange(StrEnum):
+    """What to do with a plan for another device or other versions of libraries."""
+
+    REFUSE = "refuse"
+    REPLAN = "replan"
+
+
+def load(
+    folder: Path | str,
+    device: str | None = None,
+    *,
+    on_change: OnChange | str = OnChange.REFUSE,
+    policy: Policy | None = None,
+    mode: Mode | str = Mode.QUICK,
+    store: Store | Path | str | None = None,
+    on_failure: OnFailure | str = OnFailure.RAISE,
+) -> Engine | BucketedEngine:
+    """The engine that was saved in a folder.
+
+    Its plan holds for one kind of device and one set of library versions. With others it is refused; with
+    ``on_change="replan"`` the network is planned anew, as ``optimize`` does it with ``policy``, ``mode`` and ``store``.
+    Nothing in the folder is executed. ``on_failure`` is that of ``optimize``.
+    """
+    on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
+    on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)
+    plan, facts = _plan(folder), device_facts(device)
+    parts = _read(folder, parts_of, plan, _constants(folder, plan))
+    if (change := _change(folder, plan, facts)) is None:
+        try:
+            read = {bucket: _read(folder, _blueprint, *part, facts) for bucket, part in parts.items()}
+        except Refused as why:  # a kernel that is not here
+            change = f"{folder} needs what is not here: {first_line(why)[:_QUOTED]}"
         else:
-            planned = [Blueprint(read_plan(plan, facts), constants, plan["structure"])]
-    except (KeyError, TypeError, ValueError, ConvwrightError) as error:
-        raise BadInput(f"{folder / PLAN} cannot be read: {error}") from error
-    if fingerprints([each.assignment for each in planned], facts) != plan["fingerprints"]:
-        raise Refused(f"{folder} was planned with other versions of libraries: plan the model again")
-    if "buckets" in plan:
-        return BucketedEngine.of(buckets, facts, whole)
-    return Engine(planned[0].assignment, constants, facts, planned[0].structure)
+            if fingerprints([each.assignment for each in read.values()], facts) == plan["fingerprints"]:
+                return _ready(read, plan, facts, on_failure)
+            change = f"{folder} was planned with other versions of libraries"
+    if on_change is OnChange.REFUSE:
+        raise Refused(f'{change}: plan the model again, or load with on_change="replan"')
+    if not all("graph" in data for data, _ in parts.values()):
+        raise Refused(f"{change}, and holds no graph: plan the model again")
+    anew = dict[Bucket | None, Blueprint]()
+    with using(store) as kept:
+        for bucket, (data, constants) in parts.items():
+            network = _read(folder, _network, data, constants, facts)
+            structure = _read(folder, _structure, data, len(network.graph.outputs))
+            anew[bucket] = replanned(
+                network, structure, facts, policy or Policy(), mode, kept, on_failure
+            ).blueprint  # fmt: skip
+    return _ready(anew, plan, facts, on_failure)
+
+
+def _ready(
+    planned: Mapping[Bucket | None, Blueprint], plan: Mapping[str, Any], facts: DeviceFacts, on_failure: OnFailure
+) -> Engine | BucketedEngine:
+    if None in planned:
+        return Engine.of(planned[None], facts, on_failure)
+    of = {bucket: each for bucket, each in planned.items() if bucket is not None}
+    return BucketedEngine.of(of, facts, plan[WHOLE], on_failure)
+
+
+def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | None:
+    """Why a plan does not hold here, as far as that can be said before it is read."""
+    if plan.get("device") != facts.key:
+        return f"{folder} was planned for {str(plan.get('device'))[:_QUOTED]}, and this is {facts.key}"
+    versions = plan.get("fingerprints")
+    if not isinstance(versions, dict) or versions.get("pytorch") != torch.__version__:
+        return f"{folder} was planned with other versions of libraries"
+    kernels = plan.get("kernels")
+    missing = unlike(kernels) if isinstance(kernels, dict) else None
+    return None if missing is None else f"{folder} runs {missing}"
+
+
+def _blueprint(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Blueprint:
+    read = read_plan(plan, facts)
+    check_assignment(read, facts.kind)
+    _check_constants(read.constants, constants)
+    named = {name: constants[name] for name in read.constants}
+    graph = graph_read(plan) if "graph" in plan else None
+    return Blueprint(read, named, _structure(plan, len(read.outputs)), graph=graph)
+
+
+def _network(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Network:
+    graph, device = graph_read(plan), torch.device(str(facts.torch_name))
+    _check_constants({name: graph.values[name] for name in graph.constants}, constants)
+    return Network(graph, {name: constants[name].to(device) for name in graph.constants})
+
+
+def _check_constants(specs: Mapping[str, TensorSpec], held: Mapping[str, Tensor]) -> None:
+    for name, spec in specs.items():
+        there = held.get(name)
+        if there is None or (tuple(there.shape), core_dtype(there.dtype)) != (spec.shape, spec.dtype):
+            raise BadInput(f"{WEIGHTS} holds no {name!r} of {spec.dtype} {spec.shape}")
+
+
+def _structure(plan: Mapping[str, Any], outputs: int) -> Structure:
+    structure = plan.get("structure")
+    filled(structure, range(outputs))
+    return structure
+
+
+def _constants(folder: Path, plan: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    raw = _bytes(folder, WEIGHTS)
+    if digest(raw) != plan.get("weights"):
+        raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
+    held: Mapping[str, Tensor] = _read(folder, safetensors().load, raw)
+    return held
 
 
 def _plan(folder: Path) -> dict[str, Any]:
     path = folder / PLAN
     try:
-        plan = strict_json.loads(path.read_bytes())
-    except OSError:
-        raise BadInput(f"{folder} holds no {PLAN}, so it holds no engine") from None
-    except (JsonError, UnicodeDecodeError) as error:
+        plan = strict_json.loads(_bytes(folder, PLAN))
+    except JsonError as error:
         raise BadInput(f"{path} is no plan of an engine: {error}") from None
     if not isinstance(plan, dict) or "version" not in plan:
         raise BadInput(f"{path} is no plan of an engine")
     if plan["version"] != VERSION:
-        raise BadInput(f"{path} has version {plan['version']!r}, and this convwright reads version {VERSION}")
-    if plan.pop("checksum", None) != checksum(plan):
+        version = str(plan["version"])[:_QUOTED]
+        raise BadInput(f"{path} has version {version}, and this convwright reads version {VERSION}")
+    said = plan.pop("checksum", None)
+    if said != _read(folder, checksum, plan):
         raise BadInput(f"{path} is not what was saved: its checksum differs")
     return plan
+
+
+def _bytes(folder: Path, name: str) -> bytes:
+    path = folder / name
+    try:
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{path} is no file")
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{folder} holds no {name}, so it holds no engine") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _read(folder: Path, read: Callable[..., _Made], *given: Any) -> _Made:
+    """What a folder says. Whatever reading raises, the folder is wrong, unless what it names is missing here."""
+    try:
+        return read(*given)
+    except Refused:
+        raise
+    except KeyError as error:
+        raise BadInput(f"{folder} holds no engine that can run: {str(error)[:_QUOTED]} is missing") from error
+    except Exception as error:
+        raise BadInput(f"{folder} holds no engine that can run: {first_line(error)[:_QUOTED]}") from error

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
@@ -18,6 +19,7 @@ from convwright.engine.buckets import Bucket
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
+from convwright.engine.failure import OnFailure
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.memory_budget import checked
 from convwright.engine.origin import Origin
@@ -28,6 +30,7 @@ from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.settings import Mode
+from convwright.shortage import OutOfMemory
 from convwright.store.store import Store
 from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
@@ -48,6 +51,7 @@ def optimize(
     max_output_error: float | None = ...,
     buckets: None = ...,
     memory_budget: int | None = ...,
+    on_failure: OnFailure | str = ...,
 ) -> Engine: ...
 
 
@@ -80,6 +84,7 @@ def optimize(
     max_output_error: float | None = ...,
     buckets: Iterable[Bucket] | None = ...,
     memory_budget: int | None = ...,
+    on_failure: OnFailure | str = ...,
 ) -> Engine | PartialEngine | BucketedEngine: ...
 
 
@@ -97,6 +102,7 @@ def optimize(
     max_output_error: float | None = None,
     buckets: Iterable[Bucket] | None = None,
     memory_budget: int | None = None,
+    on_failure: OnFailure | str = OnFailure.RAISE,
 ) -> Engine | PartialEngine | BucketedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
@@ -106,7 +112,9 @@ def optimize(
     is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
     evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
     submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of
-    layers and workspaces may take at once; if no plan takes so few, the error names the smallest possible number.
+    layers and workspaces may take at once; if no plan takes so few, the error names the smallest possible number. If
+    there is no memory for the engine, it is planned anew without workspaces. A step that fails while it runs is an
+    error that names it; with ``on_failure="torch"`` PyTorch's own call computes it from then on.
 
     ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
     use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
@@ -127,6 +135,7 @@ def optimize(
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
     inputs = example if isinstance(example, tuple) else (example,)
     asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
+    on_failure = one_of(OnFailure, "on_failure", on_failure)
     if partial and budget is not None:
         raise BadInput("`memory_budget` needs a model that can be exported as a whole: leave out one of both")
     if partial and buckets is not None:
@@ -135,13 +144,23 @@ def optimize(
         raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
     if not (tensors := torch_api.flatten(inputs)[0]) or not all(isinstance(each, Tensor) for each in tensors):
         raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
+    if any(each.layout is not torch.strided for each in tensors):
+        raise BadInput("`example` must be made of dense tensors, got a sparse one")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
-            return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked, budget)
+            try:
+                return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked, budget, on_failure)
+            except OutOfMemory:
+                if policy.max_workspace_bytes == 0:
+                    raise
+            least = replace(policy, max_workspace_bytes=0)
+            return _planned(model, inputs, least, mode, kept, progress_to(progress), asked, budget, on_failure)
 
         try:
-            return plan(model, inputs) if buckets is None else planned_in_buckets(model, inputs, buckets, plan)
+            if buckets is not None:
+                return planned_in_buckets(model, inputs, buckets, plan, on_failure)
+            return plan(model, inputs)
         except Refused as why:
             if not partial:
                 raise
@@ -150,7 +169,7 @@ def optimize(
 
 def _planned(
     model: nn.Module, inputs: tuple[Any, ...], policy: Policy, mode: Mode, store: Store, tell: Progress, asked: Asked,
-    memory_budget: int | None,
+    memory_budget: int | None, on_failure: OnFailure,
 ) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
     if model.training:
@@ -169,7 +188,8 @@ def _planned(
         planned, own = planner(lowering, policy), replace(origin, lowering=lowering)
 
         def ready(assignment: Assignment) -> Engine:
-            return Engine(assignment, planned.network.constants, facts, captured.structure, own)
+            net = planned.network
+            return Engine(assignment, net.constants, facts, captured.structure, own, net.graph, on_failure)
 
         if measures_nothing:
             return ready(planned.assignment(Costs()))

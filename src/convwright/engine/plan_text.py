@@ -12,6 +12,8 @@ from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.assignment import Assignment, Step
+from convwright.errors import BadInput, ConvwrightError, Refused
+from convwright.graph.graph import Graph, Node
 from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
 from convwright.tuning.asked import named
 from convwright.tuning.find import resolved
@@ -53,12 +55,42 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
     )
 
 
+def graph_written(graph: Graph) -> dict[str, Any]:
+    """A graph whose constants are the assignment's."""
+    return {
+        "values": {name: _spec_text(spec) for name, spec in graph.values.items() if name not in graph.constants},
+        "nodes": [
+            {"name": node.name, "operation": _operation_text(node.operation), "reads": dict(node.reads),
+             "writes": node.writes}
+            for node in graph.nodes
+        ],
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+    }  # fmt: skip
+
+
+def graph_read(plan: Mapping[str, Any]) -> Graph:
+    """The graph of a plan."""
+    data = plan["graph"]
+    constants = {name: _spec(spec) for name, spec in plan["constants"].items()}
+    nodes = (
+        Node(each["name"], _operation(each["operation"]), tuple(each["reads"].items()), tuple(each["writes"]))
+        for each in data["nodes"]
+    )
+    values = constants | {name: _spec(spec) for name, spec in data["values"].items()}
+    return Graph(values, tuple(nodes), tuple(data["inputs"]), tuple(data["outputs"]), tuple(constants))
+
+
 def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
     operation = _operation(data["operation"])
     candidate = None
     if data["candidate"] is not None:
-        assert not isinstance(operation, NO_PROBLEM)
-        candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
+        if isinstance(operation, NO_PROBLEM):
+            raise BadInput(f"{operation.key[:200]} is computed by no candidate")
+        try:
+            candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
+        except ConvwrightError as why:  # other versions of this package may have other kernels
+            raise Refused(str(why)) from why
     time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
     return Step(data["name"], operation, reads, tuple(data["writes"]), candidate, time_us)

@@ -17,10 +17,12 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.arena import Arena
 from convwright.engine.assignment import Assignment, Step
 from convwright.engine.export.foreign import prepared
+from convwright.engine.failure import failure
 from convwright.engine.lifetimes import Lifetimes, workspace_of
 from convwright.engine.memory_report import MemoryReport
 from convwright.engine.weights import Weights
 from convwright.graph.operations import Foreign, Join, View
+from convwright.shortage import needing
 from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
 
@@ -40,8 +42,10 @@ class Program:
         self.assignment, self.device, self._weights = assignment, device, weights
         self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
         self.lifetimes = Lifetimes(assignment, plans)
-        self.memory_plan = self.lifetimes.plan
-        self.arena = Arena(self.memory_plan.nbytes, self.device) if arena is None else arena
+        self.memory_plan, needed = self.lifetimes.plan, self.lifetimes.plan.nbytes
+        with needing(f"the engine's arena of {needed:,} bytes"):
+            is_enough = arena is not None and arena.memory.numel() >= needed
+            self.arena = arena if arena is not None and is_enough else Arena(needed, self.device)
         self._static = self._fixed_values()
         self._steps = [
             (self._runner(number, step, plan), self._dropped(number))
@@ -71,7 +75,9 @@ class Program:
             if held is not None:
                 held.copy_(tensor.detach())
             else:
-                lies = lies_as(tensor, spec) and not torch_api.share_storage(tensor, self.arena.memory)
+                # Kernels read memory, in which a tensor that PyTorch negates when it is read has the other sign.
+                lies = lies_as(tensor, spec) and not tensor.is_neg()
+                lies = lies and not torch_api.share_storage(tensor, self.arena.memory)
                 values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
         return values
 
@@ -87,10 +93,13 @@ class Program:
     def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
         """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
         steps."""
-        for step, dropped in self._steps:
+        for number, (step, dropped) in enumerate(self._steps):
             if at is not None:
                 at()
-            step(values)
+            try:
+                step(values)
+            except Exception as error:  # whatever a kernel raises
+                raise failure(self.assignment.steps[number], number, error) from error
             for place in dropped:
                 values[place] = None
         if at is not None:

@@ -27,20 +27,29 @@ from convwright.torch_operators import compiled
 from convwright.torch_pooling import pooled
 
 
+@torch.no_grad()
 def reference(network: Network, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs in float64."""
-    known = values(network, inputs)
-    return tuple(known[name] for name in network.graph.outputs)
-
-
-def values(network: Network, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """All values in float64, by name."""
+    """The outputs in float64. A value is dropped after the last node that reads it."""
     graph = network.graph
+    last = {value: number for number, node in enumerate(graph.nodes) for value in (*node.writes, *node.sources)}
+    last |= dict.fromkeys(graph.outputs, len(graph.nodes))
     known = {name: tensor.double() for name, tensor in network.constants.items()}
     known |= {name: tensor.double() for name, tensor in zip(graph.inputs, inputs, strict=True)}
-    with torch.no_grad():
-        for node in graph.nodes:
-            known |= results(node, known)
+    for number, node in enumerate(graph.nodes):
+        known |= results(node, known)
+        for value in (*node.writes, *node.sources):
+            if last[value] == number:
+                del known[value]
+    return tuple(known[name] for name in graph.outputs)
+
+
+@torch.no_grad()
+def values(network: Network, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """All values in float64, by name."""
+    known = {name: tensor.double() for name, tensor in network.constants.items()}
+    known |= {name: tensor.double() for name, tensor in zip(network.graph.inputs, inputs, strict=True)}
+    for node in network.graph.nodes:
+        known |= results(node, known)
     return known
 
 

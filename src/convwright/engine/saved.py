@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
@@ -15,8 +16,8 @@ from torch import Tensor
 from convwright import strict_json
 from convwright.core.device import DeviceFacts
 from convwright.engine.assignment import Assignment
-from convwright.engine.plan_text import written
-from convwright.engine.structure import Structure
+from convwright.engine.blueprint import Blueprint
+from convwright.engine.plan_text import graph_written, written
 from convwright.engine.user_kernels import user_kernels
 from convwright.errors import BackendError
 from convwright.tuning import listing
@@ -25,35 +26,44 @@ VERSION = 1
 PLAN, WEIGHTS = "plan.json", "weights.safetensors"
 
 
-def save(
-    folder: Path, assignment: Assignment, constants: Mapping[str, Tensor], device: DeviceFacts, structure: Structure
-) -> None:
+def save(folder: Path, engine: Blueprint, device: DeviceFacts) -> None:
     """Write a plan and its weights to a folder, which is made where it does not exist."""
-    body = {"structure": structure, **needed([assignment], device), **written(assignment)}
-    write(folder, constants, device, body)
+    write(folder, engine.constants, device, {**needed([engine.assignment], device), **plan_of(engine)})
 
 
-def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
-    """Write tensors, and data that says what is made of them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # The tensors of a file share no memory, as a model's may.
-    contiguous = torch.contiguous_format
-    held = {name: each.cpu().clone(memory_format=contiguous) for name, each in constants.items()}
-    safetensors().save_file(held, folder / WEIGHTS)
-    plan = {
-        "version": VERSION,
-        "device": device.key,
-        "weights": digest((folder / WEIGHTS).read_bytes()),
-        **body,
-    }
-    text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
-    (folder / PLAN).write_text(f"{text}\n")
+def plan_of(engine: Blueprint) -> dict[str, Any]:
+    """An engine as data, without its weights."""
+    graph = {} if engine.graph is None else {"graph": graph_written(engine.graph)}
+    return {"structure": engine.structure, **written(engine.assignment), **graph}
 
 
 def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, Any]:
     """What plans need to run as they were made."""
     kernels = {name: version for each in assignments for name, version in user_kernels(each).items()}
     return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
+
+
+def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
+    """Write tensors, and data that says what is made of them. Files that are there are replaced, not written to: other
+    names of them, and whoever reads them, keep what they had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # The tensors of a file share no memory, as a model's may.
+    contiguous = torch.contiguous_format
+    held = {name: each.cpu().clone(memory_format=contiguous) for name, each in constants.items()}
+    raw = safetensors().save(held)
+    _replace(folder / WEIGHTS, raw)
+    plan = {"version": VERSION, "device": device.key, "weights": digest(raw), **body}
+    text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
+    _replace(folder / PLAN, f"{text}\n".encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    written_ = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        written_.write_bytes(data)
+        written_.replace(path)
+    finally:
+        written_.unlink(missing_ok=True)
 
 
 def fingerprints(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Builder:
         if node not in self._called:
             path, is_leaf = _layer(node)
             operator = str(getattr(node.target, "name", lambda: node.name)()).removeprefix("aten::").partition(".")[0]
-            wanted = path if is_leaf else ".".join(filter(None, (path, operator.strip("_"))))
+            wanted = path if path and is_leaf else ".".join(filter(None, (path, operator.strip("_"))))
             taken = self._taken.get(wanted, 0)
             self._taken[wanted] = taken + 1
             self._called[node] = wanted if not taken else f"{wanted}:{taken + 1}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -70,6 +71,35 @@ def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str
         return torch.device(value) if name == _DEVICE else _member(_WORDS[name], value)
 
     return [argument(each) for each in args], {name: argument(each) for name, each in kwargs.items()}
+
+
+def devices(operation: Foreign) -> list[str]:
+    """The devices that the arguments name."""
+
+    def named(word: Any) -> list[str]:
+        if _is_device(word):
+            return [word[_DEVICE]]
+        inside = word.values() if isinstance(word, dict) else word if isinstance(word, list) else ()
+        return [each for part in inside for each in named(part)]
+
+    return named(_words(operation.arguments))
+
+
+def on_meta(operation: Foreign) -> Foreign:
+    """The same operator, with arguments that make tensors without memory."""
+
+    def word(given: Any) -> Any:
+        if _is_device(given):
+            return {_DEVICE: "meta"}
+        if isinstance(given, dict):
+            return {name: word(each) for name, each in given.items()}
+        return [word(each) for each in given] if isinstance(given, list) else given
+
+    return replace(operation, arguments=strict_json.dumps(word(_words(operation.arguments)), compact=True))
+
+
+def _is_device(word: Any) -> bool:
+    return isinstance(word, dict) and isinstance(word.get(_DEVICE), str)
 
 
 @lru_cache(maxsize=1024)

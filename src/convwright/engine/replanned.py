@@ -1,0 +1,48 @@
+"""A saved network planned anew: for another device, or with other versions of libraries."""
+
+from __future__ import annotations
+
+import torch
+
+from convwright import torch_api
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.engine.assignment import Assignment
+from convwright.engine.checking import objection
+from convwright.engine.costs import Costs
+from convwright.engine.engine import Engine
+from convwright.engine.failure import OnFailure
+from convwright.engine.in_place import fastest_in_place
+from convwright.engine.network import Network
+from convwright.engine.pinned import pinned
+from convwright.engine.planned import Planner
+from convwright.engine.reference import reference
+from convwright.engine.structure import Structure
+from convwright.errors import Refused
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tensors import empty
+
+
+def replanned(
+    network: Network, structure: Structure, facts: DeviceFacts, policy: Policy, mode: Mode, store: Store,
+    on_failure: OnFailure,
+) -> Engine:  # fmt: skip
+    """An engine for a network without its model. Its error on random inputs is at most ``policy.max_error`` times the
+    error of PyTorch's own calls."""
+
+    def engine(assignment: Assignment) -> Engine:
+        return Engine(assignment, network.constants, facts, structure, None, network.graph, on_failure)
+
+    planner = Planner(network, facts, policy, mode=mode, store=store)
+    if mode is Mode.HEURISTIC:
+        return engine(planner.assignment(Costs()))
+    device = torch.device(str(facts.torch_name))
+    inputs = [empty(network.graph.values[name], device).normal_() for name in network.graph.inputs]
+    best, exact = fastest_in_place(planner, engine, inputs), reference(network, inputs)
+    every = range(len(best.assignment.steps))
+    ours, own = (torch_api.flatten(each(*inputs))[0] for each in (best, engine(pinned(best.assignment, every, facts))))
+    wrong = objection(ours, own, exact, policy.max_error)
+    if wrong is not None:
+        raise Refused(f"no engine is as exact as PyTorch's own calls: {wrong}; plan the model again")
+    return best
