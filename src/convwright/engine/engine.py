@@ -99,7 +99,8 @@ class Engine:
 
     def __call__(self, *inputs: Any) -> Any:
         """The model's outputs for these inputs, in memory of their own. It has no gradients."""
-        given, _ = torch_api.flatten(inputs)
+        is_flat = all(type(each) is Tensor for each in inputs)
+        given = list(inputs) if is_flat else torch_api.flatten(inputs)[0]
         self._check(given)
         with self.turn, needing("a run of the engine"):
             try:
