@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from convwright import flags
 from convwright.core.device import DeviceFacts
@@ -26,6 +26,9 @@ from convwright.graph.states import States
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
+
+# So often at most copies are chosen and searched for. After that only those are chosen that were.
+_ROUNDS = 8
 
 
 class Planner:
@@ -89,8 +92,8 @@ class Planner:
     def assignment(self, costs: Costs) -> Assignment:
         """The cheapest assignment within the budget, beside simpler choices. Of all possible copies only those are
         searched for that would be chosen."""
-        while True:
-            assigned = self._assigned(costs)
+        for _ in range(_ROUNDS):
+            assigned = self._assigned(costs, self._copies)
             new = [
                 step.operation for step in assigned.steps
                 if isinstance(step.operation, CopyProblem) and step.candidate is None
@@ -98,9 +101,10 @@ class Planner:
             if not new:
                 return assigned
             self._timed.search(new, self._progress)
+        return self._assigned(costs, [copy for copy in self._copies if self._timed.knows(copy.problem)])
 
-    def _assigned(self, costs: Costs) -> Assignment:
-        possible = filter(None, map(self._timed.copying, self._copies))
+    def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
+        possible = filter(None, map(self._timed.copying, copies))
         found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, possible))
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)

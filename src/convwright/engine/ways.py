@@ -43,6 +43,8 @@ _NOTHING = Interval(0.0, 0.0, 0.0)
 _FOREIGN_US = 50_000.0
 # A step that was not measured counts as this at least, so that no plan has needless ones.
 _SOME_US = 1.0
+# A copy on a GPU takes so long at least.
+_LAUNCH_US = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,10 @@ class Timed:
             return self._foreign[operation]
         return self._known.get(operation, ())
 
+    def knows(self, problem: Problem) -> bool:
+        """Whether it was searched for."""
+        return problem in self._known
+
     def copying(self, way: CopyWay) -> CopyWay | None:
         """A copy with what is known of it; None where nothing computes it."""
         if way.problem not in self._known:
@@ -137,13 +143,13 @@ class Timed:
         return replace(way, candidate=found[0][0], time_us=found[0][1]) if found else None
 
     def _copied_us(self, problem: CopyProblem) -> Interval:
-        """A copy takes what moving its bytes takes, or what it took in the fastest copy that was timed."""
-        rates = [
-            found[0][1].value / each.bytes
-            for each, found in self._known.items() if isinstance(each, CopyProblem) and found and each.bytes
-        ]  # fmt: skip
-        least = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
-        return _at_least(problem.bytes * max(min(rates, default=0.0), least))
+        """A copy takes what the shortest that was timed takes, and what moving its bytes takes: at the device's peak,
+        or as fast as the fastest that was timed."""
+        known = [(each.bytes, found[0][1].value)
+                 for each, found in self._known.items() if isinstance(each, CopyProblem) and found]  # fmt: skip
+        at_peak = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
+        rate = max(min((time_us / max(moved, 1) for moved, time_us in known), default=0.0), at_peak)
+        return _at_least(max(problem.bytes * rate, min((time_us for _, time_us in known), default=_LAUNCH_US)))
 
     def _foreign_us(self, operation: Foreign) -> Interval | None:
         """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it

@@ -11,7 +11,9 @@ from zlib import crc32
 
 from convwright.errors import BackendError, Refused
 
-_INFEASIBLE = 2  # the status that scipy gives
+_OUT_OF_TIME, _INFEASIBLE = 1, 2  # statuses that scipy gives
+# Networks of a thousand nodes take a few seconds. After so long, the best plan that was found is taken.
+_LONGEST_S = 60.0
 
 
 @dataclass(slots=True)
@@ -74,11 +76,11 @@ class IntegerProgram:
             integrality=[column not in self.most for column in range(count)],
             bounds=optimize.Bounds(0, [self.most.get(column, 1.0) for column in range(count)]),
             constraints=optimize.LinearConstraint(matrix, self.lower, self.upper),
-            options={"mip_rel_gap": 0},
+            options={"mip_rel_gap": 0, "time_limit": _LONGEST_S},
         )
         if found.status == _INFEASIBLE:
             return None
-        if not found.success:
+        if not found.success and (found.status != _OUT_OF_TIME or found.x is None):
             raise BackendError(f"scipy finds no plan of the network: {found.message}")
         return frozenset(column for column in range(count) if found.x[column] > 0.5)
 
