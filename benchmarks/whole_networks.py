@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from enable_models import network
-from torch import Tensor
+from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.engine.cuda_graph import CudaGraph
@@ -54,7 +54,7 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
     torch.manual_seed(0)
     made, shape, versions = network(name)
     size = options.size or shape[-1]
-    model = made.eval().to(options.device)
+    model = settled(made.to(options.device), (2, shape[0], *(size for _ in shape[1:])))
     x = torch.randn(batch, shape[0], *(size for _ in shape[1:]), device=options.device)
     exact = first(copy.deepcopy(model).double()(x.double())) if options.errors else None
     model, x = model.to(DTYPES[dtype]), x.to(DTYPES[dtype])
@@ -92,6 +92,18 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
         "arena_bytes": engine.arena_bytes, "relative_l2": errors, "versions": versions,
         "unstable": next((timing.unstable for timing in times.values() if timing.unstable), None),
     }  # fmt: skip
+
+
+def settled(model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    """In evaluation mode, with the statistics of random images in its batch norms. Otherwise the outputs of a deep
+    network that was not trained vanish in fp16, and their errors say nothing."""
+    norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    for each in norms:
+        each.momentum = None  # the statistics of the images that follow, and of no others
+        each.reset_running_stats()
+    if norms:
+        model.train()(torch.randn(shape, device=next(model.parameters()).device))
+    return model.eval()
 
 
 def first(outputs: Any) -> Tensor:
