@@ -42,7 +42,7 @@ def depthwise(problem: ConvProblem, members: int) -> ConvProblem:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=problems(), dtype=WIDE, seed=st.integers(0, 99))
 def test_small_integers_are_exact_bit_for_bit(problem: ConvProblem, dtype: DType, seed: int) -> None:
     problem = in_dtype(problem, dtype)
@@ -50,7 +50,7 @@ def test_small_integers_are_exact_bit_for_bit(problem: ConvProblem, dtype: DType
     assert torch.equal(compute(candidate(problem, DIRECT), given).double(), oracle(problem, given))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=problems(), members=st.sampled_from([1, 2, 5]), dtype=WIDE, seed=st.integers(0, 99))
 def test_depthwise_is_exact_bit_for_bit(problem: ConvProblem, members: int, dtype: DType, seed: int) -> None:
     problem = in_dtype(depthwise(problem, members), dtype)
@@ -58,7 +58,7 @@ def test_depthwise_is_exact_bit_for_bit(problem: ConvProblem, members: int, dtyp
     assert torch.equal(compute(candidate(problem, DIRECT), given).double(), oracle(problem, given))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     problem=problems(activations=tuple(Activation)),
     members=st.sampled_from([None, 1, 2]),

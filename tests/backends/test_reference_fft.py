@@ -99,13 +99,13 @@ def has_products(problem: ConvProblem) -> bool:
 EVERY = problems(activations=tuple(Activation)).filter(has_products)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=EVERY, dtype=DTYPES, seed=st.integers(0, 99))
 def test_a_plane_in_one_piece_is_right(problem: ConvProblem, dtype: DType, seed: int) -> None:
     check(candidate(in_dtype(problem, dtype), FFT), seed)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     problem=problems(activations=tuple(Activation), most_stride=1, most_room=9).filter(has_products),
     dtype=DTYPES,
@@ -117,7 +117,7 @@ def test_tiles_are_right(problem: ConvProblem, dtype: DType, seed: int, room: in
     check(tiled(in_dtype(problem, dtype), tile), seed, tile)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     problem=problems(most_stride=1, most_room=9, least_images=1).filter(has_products),
     seed=st.integers(0, 99),

@@ -51,7 +51,7 @@ def some(**more: object) -> st.SearchStrategy[ConvProblem]:
     return problems(**more).map(with_few_outputs)  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=some(), dtype=WIDE, seed=st.integers(0, 99), most_bytes=st.sampled_from([1, 1000, 1 << 24]))
 def test_small_integers_are_exact_bit_for_bit(problem: ConvProblem, dtype: DType, seed: int, most_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:  # one image at a time, some, and all
@@ -61,7 +61,7 @@ def test_small_integers_are_exact_bit_for_bit(problem: ConvProblem, dtype: DType
         assert torch.equal(compute(candidate(problem, NAME), given).double(), oracle(problem, given))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=some(activations=tuple(Activation)), dtype=st.sampled_from(IN_PYTORCH), seed=st.integers(0, 99))
 def test_rounding_explains_every_difference(problem: ConvProblem, dtype: DType, seed: int) -> None:
     """Sums are fp32 at least, so that of half types only the result is rounded; activations have slopes up to 1.5."""

@@ -112,7 +112,7 @@ def bound(problem: ConvProblem, m: int, given: Given) -> Tensor:
     return error + reference + stored + SMALLEST[problem.dtype]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), m=st.sampled_from(OUTPUTS), dtype=st.sampled_from(IN_PYTORCH), seed=st.integers(0, 99))
 def test_errors_are_explained(data: st.DataObject, m: int, dtype: DType, seed: int) -> None:
     problem = data.draw(problems(dtype))
@@ -121,7 +121,7 @@ def test_errors_are_explained(data: st.DataObject, m: int, dtype: DType, seed: i
     assert (error <= bound(problem, m, given)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from([DType.FP32, DType.FP64]), seed=st.integers(0, 99))
 def test_small_integers_are_exact_by_f2(data: st.DataObject, dtype: DType, seed: int) -> None:
     # Its coefficients are integers and halves: all that it holds are eighths at most, far below 2^24 of them.

@@ -179,7 +179,6 @@ def test_as_many_are_read_at_once_as_lie_aligned(text: str, columns: int | None,
 # And how many of those listed, beside the best loop.
 COMPILED = [
     (f"{DEPTHWISE} dt:fp16", "sm_90", 1),
-    (f"{DEPTHWISE} dt:fp16", "sm_80", 1),
     ("g32mb32ic32ih56oc32kh3ph1 dt:fp16 tag:nhwc", "sm_90", 1),
     ("g192mb32ic192ih28oc192kh7ph3", "sm_90", 1),
     ("g96mb32ic96ih56oc96kh3sh2ph1 tag:nhwc", "sm_80", 1),

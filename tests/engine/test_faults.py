@@ -88,7 +88,7 @@ def with_pool_into(model: nn.Module, **options: Any) -> Engine:
     ]  # fmt: skip
     changed = replace(made.assignment, steps=tuple(steps))
     on_failure = OnFailure(options.get("on_failure", "raise"))
-    return Engine(changed, made.constants, made.facts, made.structure, on_failure=on_failure)
+    return Engine(replace(made.blueprint, assignment=changed), made.facts, on_failure)
 
 
 @pytest.fixture

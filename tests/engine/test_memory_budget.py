@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from convwright.core.policy import Policy
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.lifetimes import Lifetimes
@@ -117,7 +118,7 @@ def into(model: nn.Module, *inputs: Tensor) -> Engine:
                 pass
         steps.append(step)
     structure = exported(model, inputs, inputs).structure
-    return Engine(replace(engine.assignment, steps=tuple(steps)), engine.constants, facts, structure)
+    return Engine(Blueprint(replace(engine.assignment, steps=tuple(steps)), engine.constants, structure), facts)
 
 
 def pooled(y: Tensor) -> Tensor:

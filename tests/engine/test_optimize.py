@@ -356,3 +356,16 @@ def test_a_clone_has_memory_of_its_own_and_the_same_weights() -> None:
         for run in runs:
             for got, right in zip(run.result(), expected * 5, strict=True):
                 assert all(map(torch.equal, got, right))
+
+
+def test_copies_that_no_plan_uses_are_not_searched_for() -> None:
+    searched = list[int]()
+
+    def progress(done: int, of: int, what: str) -> None:
+        if what == "searching" and not done:
+            searched.append(of)
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
+    optimize(model, torch.randn(1, 3, 12, 12), mode="heuristic", progress=progress)
+    assert searched[0] == 4  # two groups in two layouts
+    assert sum(searched[1:]) <= 2  # of eight copies

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from convwright import torch_api
 from convwright.core.policy import Policy
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
@@ -33,7 +34,7 @@ def engine(model: nn.Module, *inputs: Tensor) -> Engine:
     planner = Planner(network, facts, Policy(), mode=Mode.HEURISTIC, store=Store.open(None), sliced=True)
     costs = Costs()
     costs.step_us = 1e3
-    return Engine(planner.assignment(costs), network.constants, facts, captured.structure)
+    return Engine(Blueprint(planner.assignment(costs), network.constants, captured.structure), facts)
 
 
 def joins(made: Engine) -> list[type]:

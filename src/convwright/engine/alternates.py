@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from convwright.core.candidate import Candidate
+from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, Interval
 from convwright.shortage import SHORTAGES
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import call_us, objection
+from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
 from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.quick_timing import FAILURES
@@ -62,7 +63,11 @@ class _Checking:
     def is_right(self, finding: Finding) -> bool:
         assert finding.measurement is not None
         if finding.measurement.errors:
-            return objection(finding, self._found.baseline, self._found.policy) is None
+            # That its time is in doubt is no reason against it: in the network it is timed again.
+            own = self._found.baseline
+            known = None if own is None or own.measurement is None else own.measurement.errors
+            errors = finding.measurement.errors
+            return objection_to_errors(finding.candidate, errors, known, self._found.policy) is None
         try:
             bench, checks = self._ready = self._ready or self._made()
             with torch.autocast(bench.device.type, enabled=False):

@@ -21,7 +21,7 @@ from convwright.naming import is_above_0, one_of
 
 # How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
 # do not, less is allowed.
-_LAYER_ERRORS = (2.0, 1.0, 0.5)
+_LAYER_ERRORS = (4.0, 2.0, 1.0, 0.5)
 # The share of a given error that roundings may cause. Kernels add their own.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 _MAX_OUTPUT_ERROR = 1e-3

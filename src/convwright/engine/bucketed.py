@@ -55,7 +55,7 @@ class BucketedEngine:
         needed = max(arena_bytes(each.assignment, plans_of(each.assignment, device)) for each in planned.values())
         arena, shared = Arena(needed, torch.device(str(device.torch_name))), Shared()
         engines = {
-            bucket: Engine.of(each, device, on_failure, arena=arena, shared=shared) for bucket, each in planned.items()
+            bucket: Engine(each, device, on_failure, arena=arena, shared=shared) for bucket, each in planned.items()
         }
         return cls(engines, whole)
 

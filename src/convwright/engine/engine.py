@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.arena import Arena
-from convwright.engine.assignment import Assignment
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.comparison import Comparison, step_errors
 from convwright.engine.eager_peak import eager_peaks
@@ -24,19 +23,17 @@ from convwright.engine.explained import explained
 from convwright.engine.failure import OnFailure, is_pytorchs
 from convwright.engine.fixed_run import FixedRun
 from convwright.engine.memory_report import MemoryReport
-from convwright.engine.origin import Origin
 from convwright.engine.pinned import pinned
 from convwright.engine.profile import Profile
 from convwright.engine.program import Program, plans_of
 from convwright.engine.saved import save
 from convwright.engine.shared import Shared
 from convwright.engine.step_times import step_times
-from convwright.engine.structure import Structure, filled
+from convwright.engine.structure import filled
 from convwright.engine.undisturbed import undisturbed
 from convwright.engine.user_kernels import unlike, user_kernels
 from convwright.engine.weights import Weights
 from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
-from convwright.graph.graph import Graph
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.shortage import needing
 from convwright.tensors import torch_dtype
@@ -50,33 +47,19 @@ class Engine:
 
     def __init__(
         self,
-        assignment: Assignment,
-        constants: Mapping[str, Tensor],
+        made: Blueprint,
         device: DeviceFacts,
-        structure: Structure,
-        origin: Origin | None = None,
-        graph: Graph | None = None,
         on_failure: OnFailure = OnFailure.RAISE,
         *,
         arena: Arena | None = None,
         shared: Shared | None = None,
     ) -> None:
-        self.assignment, self.structure, self.facts = assignment, structure, device
-        self.device, self._origin = torch.device(str(device.torch_name)), origin
-        self._graph, self._on_failure = graph, on_failure
-        self._user_kernels = user_kernels(assignment)
-        self._plans, self._shared = plans_of(assignment, device), Shared() if shared is None else shared
-        self._ready(constants, arena)
-
-    @classmethod
-    def of(
-        cls, made: Blueprint, device: DeviceFacts, on_failure: OnFailure = OnFailure.RAISE, *,
-        arena: Arena | None = None, shared: Shared | None = None,
-    ) -> Engine:  # fmt: skip
-        return cls(
-            made.assignment, made.constants, device, made.structure, made.origin, made.graph, on_failure,
-            arena=arena, shared=shared,
-        )  # fmt: skip
+        self.assignment, self.structure, self.facts = made.assignment, made.structure, device
+        self.device = torch.device(str(device.torch_name))
+        self._origin, self._graph, self._on_failure = made.origin, made.graph, on_failure
+        self._user_kernels, self._plans = user_kernels(self.assignment), plans_of(self.assignment, device)
+        self._shared = Shared() if shared is None else shared
+        self._ready(made.constants, arena)
 
     def _ready(self, constants: Mapping[str, Tensor], arena: Arena | None) -> None:
         """Pack the weights, and capture the steps. Until all of it is there, the engine stays what it was."""
@@ -255,10 +238,8 @@ class Engine:
         step = self.assignment.steps[number]
         if step.candidate is None:
             raise BadInput(f"{name} is not computed by a candidate: it is PyTorch's already, or runs nothing")
-        pinned_ = pinned(self.assignment, (number,), self.facts)
-        return Engine(
-            pinned_, self.constants, self.facts, self.structure, self._origin, self._graph, self._on_failure
-        )  # fmt: skip
+        made = replace(self.blueprint, assignment=pinned(self.assignment, (number,), self.facts))
+        return Engine(made, self.facts, self._on_failure)
 
     @property
     def memory_plan(self) -> MemoryPlan:

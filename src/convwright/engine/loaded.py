@@ -97,7 +97,7 @@ def _ready(
     planned: Mapping[Bucket | None, Blueprint], plan: Mapping[str, Any], facts: DeviceFacts, on_failure: OnFailure
 ) -> Engine | BucketedEngine:
     if None in planned:
-        return Engine.of(planned[None], facts, on_failure)
+        return Engine(planned[None], facts, on_failure)
     of = {bucket: each for bucket, each in planned.items() if bucket is not None}
     return BucketedEngine.of(of, facts, plan[WHOLE], on_failure)
 

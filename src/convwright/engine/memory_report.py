@@ -109,7 +109,7 @@ class MemoryReport:
         if any(each.is_workspace for each in self.buffers):
             axes.add_patch(Rectangle((0, 0), 0, 0, facecolor="#bbbbbb", label="workspace"))
         axes.step(range(self.steps), alive, where="mid", color="black", linewidth=1.0, label="alive")
-        axes.set(xlim=(-0.5, self.steps - 0.5), ylim=(0, 1.05 * self.arena / unit), xlabel="step", ylabel=name)
+        axes.set(xlim=(-0.5, self.steps - 0.5), ylim=(0, 1.05 * max(self.arena, 1) / unit), xlabel="step", ylabel=name)
         axes.legend(loc="upper right")
         figure.savefig(path)
 

@@ -14,6 +14,7 @@ from convwright import torch_api
 from convwright.core.policy import Policy
 from convwright.engine.asked import Asked
 from convwright.engine.assignment import Assignment
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.bucketed import BucketedEngine, planned_in_buckets
 from convwright.engine.buckets import Bucket
 from convwright.engine.costs import Costs
@@ -189,7 +190,8 @@ def _planned(
 
         def ready(assignment: Assignment) -> Engine:
             net = planned.network
-            return Engine(assignment, net.constants, facts, captured.structure, own, net.graph, on_failure)
+            made = Blueprint(assignment, net.constants, captured.structure, own, net.graph)
+            return Engine(made, facts, on_failure)
 
         if measures_nothing:
             return ready(planned.assignment(Costs()))

@@ -8,6 +8,7 @@ from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.assignment import Assignment
+from convwright.engine.blueprint import Blueprint
 from convwright.engine.checking import objection
 from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
@@ -32,7 +33,8 @@ def replanned(
     error of PyTorch's own calls."""
 
     def engine(assignment: Assignment) -> Engine:
-        return Engine(assignment, network.constants, facts, structure, None, network.graph, on_failure)
+        made = Blueprint(assignment, network.constants, structure, None, network.graph)
+        return Engine(made, facts, on_failure)
 
     planner = Planner(network, facts, policy, mode=mode, store=store)
     if mode is Mode.HEURISTIC:
