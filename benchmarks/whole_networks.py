@@ -28,8 +28,8 @@ from enable_models import network
 from torch import Tensor, nn
 
 from convwright import torch_api
-from convwright.engine.cuda_graph import CudaGraph
 from convwright.engine.optimize import optimize
+from convwright.engine.running.cuda_graph import CudaGraph
 from convwright.measuring.clock import WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions

@@ -53,7 +53,15 @@ INNER_ORDER = {
     "measuring": [{"hardware", "checking"}, {"disturbances"}],
     "eager": [{"asking"}, {"calls"}, {"running"}, {"gradients"}],
     "report": [{"words"}, {"tables", "benchmarks"}],
-    "engine": [{"capture", "export"}, {"passes"}],
+    "engine": [
+        {"capture", "export"},
+        {"passes"},
+        {"planning"},
+        {"precision", "running"},
+        {"saving"},
+        {"inspecting"},
+        {"buckets"},
+    ],
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from convwright.engine.saved import PLAN, WEIGHTS, checksum, digest
+from convwright.engine.saving.saved import PLAN, WEIGHTS, checksum, digest
 
 _NESTED: list[Any] = []
 for _ in range(300):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
-from convwright.engine.bucketed import BucketedEngine
+from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
 from convwright.errors import BadInput

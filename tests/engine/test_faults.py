@@ -22,9 +22,9 @@ from convwright.backends.torch_native.pooling import TorchPool
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.engine import arena
 from convwright.engine.engine import Engine
-from convwright.engine.failure import OnFailure
+from convwright.engine.running import arena
+from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, FailureWarning, StepFailed
 from convwright.shortage import OutOfMemory
 from convwright.tuning.asked import named

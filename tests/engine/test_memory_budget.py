@@ -15,8 +15,8 @@ from convwright.core.policy import Policy
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
-from convwright.engine.lifetimes import Lifetimes
 from convwright.engine.optimize import optimize
+from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.errors import BadInput, Refused
 from convwright.graph.memory_plan import aligned, lower_bound
 from convwright.measuring.hardware.machine import device_facts

@@ -15,19 +15,19 @@ from convwright import torch_api
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile
-from convwright.engine.assignment import Assignment
-from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.loaded import load
-from convwright.engine.mixed import Mixed
 from convwright.engine.network import Network
 from convwright.engine.optimize import optimize
 from convwright.engine.passes.listed import passed
-from convwright.engine.planned import Planner
-from convwright.engine.precision import Lowering, Precision, layers, lowered
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planned import Planner
+from convwright.engine.precision.lowering import Lowering, Precision, layers, lowered
+from convwright.engine.precision.mixed import Mixed
+from convwright.engine.precision.roundings import rounded_outputs
 from convwright.engine.reference import reference
-from convwright.engine.roundings import rounded_outputs
 from convwright.errors import BadInput, Refused
 from convwright.graph.operations import Foreign
 from convwright.measuring.hardware.machine import device_facts

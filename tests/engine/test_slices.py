@@ -14,12 +14,12 @@ from torch.testing import assert_close
 from convwright import torch_api
 from convwright.core.policy import Policy
 from convwright.engine.blueprint import Blueprint
-from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
 from convwright.engine.loaded import load
 from convwright.engine.passes.listed import passed
-from convwright.engine.planned import Planner
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planned import Planner
 from convwright.graph.operations import Foreign, Join
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from convwright import torch_api
-from convwright.engine.bucketed import BucketedEngine
+from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.engine import Engine
 from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize

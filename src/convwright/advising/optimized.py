@@ -17,15 +17,15 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import Layout
-from convwright.engine.assignment import Assignment
 from convwright.engine.capture.example import Subject
 from convwright.engine.capture.unchanged import unchanged
-from convwright.engine.costs import Costs
 from convwright.engine.export.exported import exported
 from convwright.engine.network import Network
 from convwright.engine.passes.listed import passed
-from convwright.engine.planned import Planner
-from convwright.engine.ways import Timed
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planned import Planner
+from convwright.engine.planning.ways import Timed
 from convwright.errors import BadInput, ConvwrightError
 from convwright.graph.layouts import layouts_of
 from convwright.graph.operations import NOTHING_RUNS, Operation

@@ -67,7 +67,7 @@ def optimize(
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
-        from convwright.engine.buckets import bucket_from
+        from convwright.engine.buckets.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan
         from convwright.engine.partial import PartialEngine
 

@@ -45,7 +45,7 @@ def run(
     import torch
 
     from convwright import torch_api
-    from convwright.engine.bucketed import BucketedEngine
+    from convwright.engine.buckets.bucketed import BucketedEngine
     from convwright.engine.loaded import load
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype

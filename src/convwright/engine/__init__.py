@@ -1,5 +1,5 @@
-"""Whole networks: a model is captured, changed by passes, planned and run. Not public yet.
+"""Whole networks: a model is captured, changed by passes, planned and run.
 
 Input: a model and an example. Output: an engine that computes the same.
-Read first: ``optimize``, ``planned``, ``engine``.
+Read first: ``optimize``, ``planning.planned``, ``engine``.
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from convwright.engine.assignment import Assignment
 from convwright.engine.origin import Origin
+from convwright.engine.planning.assignment import Assignment
 from convwright.engine.structure import Structure
 from convwright.graph.graph import Graph
 

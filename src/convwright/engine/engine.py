@@ -15,24 +15,24 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
-from convwright.engine.arena import Arena
 from convwright.engine.blueprint import Blueprint
-from convwright.engine.comparison import Comparison, step_errors
-from convwright.engine.eager_peak import eager_peaks
-from convwright.engine.explained import explained
-from convwright.engine.failure import OnFailure, is_pytorchs
-from convwright.engine.fixed_run import FixedRun
-from convwright.engine.memory_report import MemoryReport
-from convwright.engine.pinned import pinned
-from convwright.engine.profile import Profile
-from convwright.engine.program import Program, plans_of
-from convwright.engine.saved import save
-from convwright.engine.shared import Shared
-from convwright.engine.step_times import step_times
+from convwright.engine.inspecting.comparison import Comparison, step_errors
+from convwright.engine.inspecting.explained import explained
+from convwright.engine.inspecting.profile import Profile
+from convwright.engine.running.arena import Arena
+from convwright.engine.running.eager_peak import eager_peaks
+from convwright.engine.running.failure import OnFailure, is_pytorchs
+from convwright.engine.running.fixed_run import FixedRun
+from convwright.engine.running.memory_report import MemoryReport
+from convwright.engine.running.pinned import pinned
+from convwright.engine.running.program import Program, plans_of
+from convwright.engine.running.shared import Shared
+from convwright.engine.running.step_times import step_times
+from convwright.engine.running.undisturbed import undisturbed
+from convwright.engine.running.weights import Weights
+from convwright.engine.saving.saved import save
+from convwright.engine.saving.user_kernels import unlike, user_kernels
 from convwright.engine.structure import filled
-from convwright.engine.undisturbed import undisturbed
-from convwright.engine.user_kernels import unlike, user_kernels
-from convwright.engine.weights import Weights
 from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.shortage import needing

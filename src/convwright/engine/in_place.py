@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from convwright.engine.assignment import Assignment, Step
-from convwright.engine.costs import Costs
 from convwright.engine.engine import Engine
-from convwright.engine.planned import Planner
+from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planned import Planner
 
 # So many assignments at most are tried. A way that was not tried yet counts as it would be at its best, so that those
 # which may win are tried in turn, until the best of them all would gain no more than this.

@@ -15,19 +15,19 @@ from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.blueprint import Blueprint
-from convwright.engine.bucketed import BucketedEngine
-from convwright.engine.bucketed_files import WHOLE, parts_of
-from convwright.engine.buckets import Bucket
+from convwright.engine.buckets.bucketed import BucketedEngine
+from convwright.engine.buckets.bucketed_files import WHOLE, parts_of
+from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
-from convwright.engine.failure import OnFailure
 from convwright.engine.network import Network
-from convwright.engine.plan_checks import check_assignment
-from convwright.engine.plan_text import graph_read
-from convwright.engine.plan_text import read as read_plan
 from convwright.engine.replanned import replanned
-from convwright.engine.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.running.failure import OnFailure
+from convwright.engine.saving.plan_checks import check_assignment
+from convwright.engine.saving.plan_text import graph_read
+from convwright.engine.saving.plan_text import read as read_plan
+from convwright.engine.saving.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.saving.user_kernels import unlike
 from convwright.engine.structure import Structure, filled
-from convwright.engine.user_kernels import unlike
 from convwright.errors import BadInput, Refused, first_line
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of

@@ -12,21 +12,21 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.policy import Policy
-from convwright.engine.asked import Asked
-from convwright.engine.assignment import Assignment
 from convwright.engine.blueprint import Blueprint
-from convwright.engine.bucketed import BucketedEngine, planned_in_buckets
-from convwright.engine.buckets import Bucket
-from convwright.engine.costs import Costs
+from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_buckets
+from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
-from convwright.engine.failure import OnFailure
 from convwright.engine.in_place import fastest_in_place
-from convwright.engine.memory_budget import checked
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
-from convwright.engine.planned import Planner
-from convwright.engine.precision import Lowering, Precision, lowered
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.memory_budget import checked
+from convwright.engine.planning.planned import Planner
+from convwright.engine.precision.asked import Asked
+from convwright.engine.precision.lowering import Lowering, Precision, lowered
+from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from convwright.engine.export.exported import Exported
 from convwright.engine.network import Network
 from convwright.engine.passes.listed import passed
-from convwright.engine.precision import Lowering, lowered
+from convwright.engine.precision.lowering import Lowering, lowered
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
 from convwright.tensors import core_dtype

@@ -1,0 +1,152 @@
+"""A network → its assignment: groups, ways, the joint choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from convwright import flags
+from convwright.core.device import DeviceFacts
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.policy import Policy
+from convwright.engine.network import Network
+from convwright.engine.planning.assignment import Assignment, assignment, choice_problem, ends
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.footprints import Footprints
+from convwright.engine.planning.lifetimes import Lifetimes
+from convwright.engine.planning.memory_budget import within_budget
+from convwright.engine.planning.ways import CopyWay, Timed, Way, copies, ways
+from convwright.errors import Refused
+from convwright.graph.choice import ChoiceProblem, JointChoice
+from convwright.graph.graph import Graph
+from convwright.graph.greedy_choice import greedy
+from convwright.graph.groups import Group, groups, inside, largest
+from convwright.graph.joint_choice import solve, uniform
+from convwright.graph.operations import Join
+from convwright.graph.states import States
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tuning.trials.search_input import NO_HOOKS, Progress
+
+# So often at most copies are chosen and searched for. After that only those are chosen that were.
+_ROUNDS = 8
+
+
+class Planner:
+    """All ways to compute a network on a device, timed here or known to the store, and the cheapest choice of them.
+
+    ``tf32`` are the nodes that may multiply in TF32; None leaves that to PyTorch's flags."""
+
+    def __init__(
+        self,
+        network: Network,
+        device: DeviceFacts,
+        policy: Policy,
+        *,
+        mode: Mode,
+        store: Store,
+        progress: Progress = NO_HOOKS.progress,
+        sliced: bool | None = None,
+        tf32: Collection[str] | None = None,
+        memory_budget: int | None = None,
+        timed: Timed | None = None,
+    ) -> None:
+        self.network, self._tf32, graph = network, tf32, network.graph
+        self._budget = memory_budget
+        # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation. Only what
+        # is concatenated several times is copied less often then.
+        if sliced is None:
+            sliced = device.kind == "cuda" or _joins_again(graph)
+        self._states = States(graph, sliced=sliced)
+        new, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
+        self._timed, self._progress = timed or new, progress
+        self._ways = self._found(self._timed, in_tf32, progress)
+        places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
+        places += [place for way in self._ways for place in (*way.reads, *way.writes)]
+        self._copies = copies(places, self._states)
+        self._footprints = Footprints(graph, self._states, device)
+
+    def _found(self, timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
+        """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
+        graph, every = self.network.graph, groups(self.network.graph)
+        wanted = largest(every, graph)
+        while True:
+            found = self._ways_of(wanted, timed, in_tf32, progress)
+            computed = {way.group for way in found}
+            missing = [group for group in wanted if group not in computed]
+            more = [group for group in inside(every, missing) if group not in wanted]
+            if not more:
+                return found
+            wanted = (*wanted, *more)
+
+    def _ways_of(self, groups: Sequence[Group], timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
+        """The ways of groups, with PyTorch's flags set as each of them may be computed."""
+        if self._tf32 is None:
+            return ways(self.network.graph, groups, self._states, timed, progress)
+        found: tuple[Way, ...] = ()
+        for allowed, known in ((False, timed), (True, in_tf32)):
+            some = [group for group in groups if any(node in self._tf32 for node in group.nodes) is allowed]
+            with flags.tf32(allowed), flags.matmul_tf32(allowed):
+                found += ways(self.network.graph, some, self._states, known, progress)
+        return found
+
+    def assignment(self, costs: Costs) -> Assignment:
+        """The cheapest assignment within the budget, beside simpler choices. Of all possible copies only those are
+        searched for that would be chosen."""
+        for _ in range(_ROUNDS):
+            assigned = self._assigned(costs, self._copies)
+            new = [
+                step.operation for step in assigned.steps
+                if isinstance(step.operation, CopyProblem) and step.candidate is None
+            ]  # fmt: skip
+            if not new:
+                return assigned
+            self._timed.search(new, self._progress)
+        return self._assigned(costs, [copy for copy in self._copies if self._timed.knows(copy.problem)])
+
+    def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
+        possible = filter(None, map(self._timed.copying, copies))
+        found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, possible))
+        graph, states = self.network.graph, self._states
+        problem = choice_problem(graph, states, found, between)
+        dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))
+        in_one_layout = uniform(dense)
+        others = {
+            "greedy_us": _greedy_us(problem), "uniform_us": None if in_one_layout is None else in_one_layout.cost,
+        }  # fmt: skip
+
+        def made(choice: JointChoice, turns: Mapping[str, int]) -> Assignment:
+            return self._ordered(assignment(graph, states, choice, found, between, turns=turns, **others))
+
+        as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
+        cheapest = made(solve(problem), as_exported)
+        if self._budget is None:
+            return cheapest
+        nodes = {way.group.name: way.group.nodes for way in found}
+        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, nodes, lambda: choice_problem(
+            graph, states, found, between, self._footprints.of
+        ))  # fmt: skip
+
+    def _ordered(self, assigned: Assignment) -> Assignment:
+        return Lifetimes(assigned, self._footprints.of_steps(assigned.steps, exact=False)).reordered()
+
+    def _is_dense(self, way: Way | CopyWay) -> bool:
+        """Whether it reads and writes no slices."""
+        places = (
+            (*way.reads, *way.writes) if isinstance(way, Way) else ((way.value, way.source), (way.value, way.target))
+        )
+        return all(self._states.named(*place).slice is None for place in places)
+
+
+def _joins_again(graph: Graph) -> bool:
+    """Whether a concatenation is a part of another."""
+    joins = [node for node in graph.nodes if isinstance(node.operation, Join)]
+    wholes = {whole for node in joins for whole in node.writes}
+    return any(value in wholes for node in joins for _, value in node.reads)
+
+
+def _greedy_us(problem: ChoiceProblem) -> float | None:
+    """None where a choice node by node ends where nothing goes on."""
+    try:
+        return greedy(problem).cost
+    except Refused:
+        return None

@@ -1,0 +1,42 @@
+"""A step of an engine in words: what runs, and in which layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convwright.core.dtype import Arithmetic
+from convwright.engine.planning.assignment import Step
+from convwright.graph.layouts import layouts_of
+
+
+def what_runs(step: Step) -> str:
+    """The candidate, or the operator of PyTorch's, or the kind of an operation that runs nothing."""
+    return step.operation.key.partition(" ")[0] if step.candidate is None else step.candidate.id
+
+
+def layouts(step: Step) -> str:
+    """Those of its images, each once, unless all layouts are the same in memory."""
+    specs = [spec for role, spec in step.operation.operands.items() if str(role) != "w"]
+    return "→".join(dict.fromkeys(spec.layout for spec in specs if len(layouts_of(spec)) > 1))
+
+
+def types(step: Step) -> str:
+    """The coarsest type that it reads and the one that it writes, or its arithmetic where that rounds fp32."""
+    if step.candidate is not None and step.candidate.leaf.arithmetic in (Arithmetic.TF32, Arithmetic.SCALED_FP16):
+        return str(step.candidate.leaf.arithmetic)
+    *read, written = (spec.dtype for spec in step.operation.operands.values())
+    return "→".join(dict.fromkeys(map(str, (max(read, key=lambda each: each.roundoff), written))))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
+    """Rows under headings; the last ``numbers`` columns are numbers."""
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    first = len(headings) - numbers
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < first else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

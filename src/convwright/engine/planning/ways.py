@@ -1,0 +1,286 @@
+"""The ways to compute each group of nodes: for each layout of its operands what is fastest on a device, and how long
+that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+
+import torch
+
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.tensor_spec import Layout
+from convwright.engine.export.foreign import compute, concatenation, prepared
+from convwright.engine.planning.alternates import alternates
+from convwright.errors import ConvwrightError, Refused
+from convwright.graph.choice import Place
+from convwright.graph.graph import Graph
+from convwright.graph.groups import Group
+from convwright.graph.layouts import laid, layouts_of
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, View
+from convwright.graph.states import State, States
+from convwright.measuring.timer import measure
+from convwright.prediction.physics import least_us, own_call_us
+from convwright.settings import Mode
+from convwright.shortage import SHORTAGES
+from convwright.store.store import Store
+from convwright.tensors import empty, spec_of
+from convwright.tuning.find import find
+from convwright.tuning.trials.search_input import Progress
+from convwright.tuning.unmeasured import unmeasured
+from convwright.tuning.upcoming import Upcoming
+
+_NOTHING = Interval(0.0, 0.0, 0.0)
+# An operator of PyTorch's is timed for so long.
+_FOREIGN_US = 50_000.0
+# A step that was not measured counts as this at least, so that no plan has needless ones.
+_SOME_US = 1.0
+# A copy on a GPU takes so long at least.
+_LAUNCH_US = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to compute a group: ``operation`` has the layouts of its operands. ``candidate`` is None for a view and
+    for an operator of PyTorch's."""
+
+    group: Group
+    operation: Operation
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+    candidate: Candidate | None
+    time_us: Interval
+
+    @property
+    def name(self) -> str:
+        layouts = ",".join(f"{value}@{state}" for value, state in (*self.reads, *self.writes))
+        return f"{self.group.name} {layouts} {'' if self.candidate is None else self.candidate.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWay:
+    """A copy of a value from one state to another. Where it was not searched for yet it has no candidate, and a time
+    that is hardly too long."""
+
+    value: str
+    source: str
+    target: str
+    problem: CopyProblem
+    candidate: Candidate | None
+    time_us: Interval
+
+
+def planning_policy(policy: Policy) -> Policy:
+    """The policy for a network whose weights stay: they are packed once, and nobody waits for the host."""
+    objective = Objective.DEVICE_TIME if policy.objective is Objective.TIME else policy.objective
+    return replace(policy, weights=Weights.CONSTANT, objective=objective)
+
+
+_Timed = tuple[Candidate | None, Interval]
+
+
+class Timed:
+    """What is fastest for each problem, searched once, and what comes close to it."""
+
+    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
+        self._frugal = frugal
+        self._device, self._policy, self._mode, self._store = device, planning_policy(policy), mode, store
+        self._known: dict[Problem, tuple[_Timed, ...]] = {}
+        self._foreign: dict[Foreign, tuple[_Timed, ...]] = {}
+
+    def search(self, problems: Iterable[Problem], progress: Progress) -> None:
+        """Find the best candidate of each problem; kernels for the next ones are compiled meanwhile."""
+        order = [each for each in dict.fromkeys(problems) if each not in self._known]
+        with ExitStack() as stack:
+            coming = Upcoming(order, self._device, self._policy, mode=self._mode, store=self._store)
+            upcoming = stack.enter_context(coming.compiling())
+            for done, problem in enumerate(upcoming.in_turn()):
+                progress("searching", done, len(order))
+                self._known[problem] = self._found(problem)
+
+    def _found(self, problem: Problem) -> tuple[_Timed, ...]:
+        try:
+            found = find(problem, self._device, self._policy, mode=self._mode, store=self._store)
+        except ConvwrightError:  # a problem that nothing here computes
+            return ()
+        if found.choice is not None:
+            return alternates(found, frugal=self._frugal)
+        # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
+        try:
+            candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
+        except Refused:
+            return ()
+        return ((candidate, _at_least(least_us(candidate, self._device) or own_call_us(candidate, self._device))),)
+
+    def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
+        """The candidates that are worth a way with their times, the fastest first."""
+        if isinstance(operation, NOTHING_RUNS):
+            return ((None, _NOTHING),)
+        if isinstance(operation, Foreign):
+            if operation not in self._foreign:
+                time_us = self._foreign_us(operation)
+                self._foreign[operation] = () if time_us is None else ((None, time_us),)
+            return self._foreign[operation]
+        return self._known.get(operation, ())
+
+    def knows(self, problem: Problem) -> bool:
+        """Whether it was searched for."""
+        return problem in self._known
+
+    def copying(self, way: CopyWay) -> CopyWay | None:
+        """A copy with what is known of it; None where nothing computes it."""
+        if way.problem not in self._known:
+            return replace(way, time_us=self._copied_us(way.problem))
+        found = self._known[way.problem]
+        return replace(way, candidate=found[0][0], time_us=found[0][1]) if found else None
+
+    def _copied_us(self, problem: CopyProblem) -> Interval:
+        """A copy takes what the shortest that was timed takes, and what moving its bytes takes: at the device's peak,
+        or as fast as the fastest that was timed."""
+        known = [(each.bytes, found[0][1].value)
+                 for each, found in self._known.items() if isinstance(each, CopyProblem) and found]  # fmt: skip
+        at_peak = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
+        rate = max(min((time_us / max(moved, 1) for moved, time_us in known), default=0.0), at_peak)
+        return _at_least(max(problem.bytes * rate, min((time_us for _, time_us in known), default=_LAUNCH_US)))
+
+    def _foreign_us(self, operation: Foreign) -> Interval | None:
+        """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
+        raises an error."""
+        if self._mode is Mode.HEURISTIC or not self._device.present:
+            moved = sum(spec.nbytes for spec in operation.operands.values())
+            return _at_least(moved / (self._device.bandwidth_bytes_per_us or inf))
+        device = torch.device(str(self._device.torch_name))
+        try:
+            with torch.no_grad(), torch.autocast(device.type, enabled=False):
+                given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
+                return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
+        except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
+            return None
+
+
+def _at_least(time_us: float) -> Interval:
+    time_us = max(time_us, _SOME_US)
+    return Interval(time_us, time_us, inf)
+
+
+def ways(graph: Graph, groups: Sequence[Group], states: States, timed: Timed, progress: Progress) -> tuple[Way, ...]:
+    """Every group in every layout in which something computes it."""
+    possible = [(group, *each) for group in groups for each in _possible(group, graph, states)]
+    timed.search((operation for _, operation, _, _ in possible if not isinstance(operation, NO_PROBLEM)), progress)
+    made = []
+    for group, operation, reads, writes in possible:
+        made += [Way(group, operation, reads, writes, *each) for each in timed.candidates(operation)]
+    return tuple(made)
+
+
+def copies(used: Iterable[Place], states: States) -> tuple[CopyWay, ...]:
+    """Every copy to another state that ways which read and write ``used`` may need."""
+    by_value: dict[str, list[str]] = {}
+    for value, state in dict.fromkeys(used):
+        by_value.setdefault(value, []).append(state)
+    return tuple(
+        CopyWay(value, source, target, _copy(value, source, target, states), None, _NOTHING)
+        for value, both in by_value.items() for source in both for target in both if source != target
+    )  # fmt: skip
+
+
+def _copy(value: str, source: str, target: str, states: States) -> CopyProblem:
+    return CopyProblem(states.named(value, source).spec, states.named(value, target).spec)
+
+
+_Possible = Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]
+
+
+def _possible(group: Group, graph: Graph, states: States) -> _Possible:
+    """A group's operation with its operands in each combination of states, and which values it reads and writes in
+    which."""
+    seen = set()
+    each_way = _ways_to_join(group, states) if isinstance(group.operation, Join) else _ways_to_lie(group, graph, states)
+    for operation, reads, writes in each_way:
+        if (operation, reads, writes) not in seen:
+            seen.add((operation, reads, writes))
+            yield operation, reads, writes
+
+
+def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
+    """All operands in one layout, those that are read and those that are written in slices or not. A cast may
+    change the layout as well, so that nothing else has to."""
+    read_values = [value for _, value in group.reads if value not in graph.constants]
+    written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those make their own output
+    reading, writing = (_places(values, states) for values in (read_values, written_values))
+    layouts = (Layout.NCHW, Layout.NHWC)
+    pairs = [*zip(layouts, layouts, strict=True)]
+    if isinstance(group.operation, CopyProblem) and group.operation.x.dtype is not group.operation.y.dtype:
+        pairs = [*product(layouts, layouts)]
+    for (layout, other), read, written in product(pairs, reading, writing):
+        given = {role: _state(value, layout, None if value in graph.constants else read, states)
+                 for role, value in group.reads}  # fmt: skip
+        made = [_state(value, other, written, states) for value in group.writes]
+        roles = given | dict(zip(map(str, group.operation.outputs), made, strict=True))
+        operation = _lying(group.operation, roles)
+        if operation is not None:
+            reads = {value: given[role].name for role, value in group.reads if value not in graph.constants}
+            yield (
+                operation,
+                tuple(reads.items()),
+                tuple((value, state.name) for value, state in zip(group.writes, made, strict=True)),
+            )
+
+
+def _places(values: Iterable[str], states: States) -> tuple[int | None, ...]:
+    """None for no slice, and each place in the lists of the values' slices."""
+    return None, *range(max((len(states.slices.get(value, ())) for value in values), default=0))
+
+
+def _state(value: str, layout: Layout, place: int | None, states: States) -> State:
+    sliced = () if place is None else states.sliced(value, layout)
+    return sliced[place] if place is not None and place < len(sliced) else states.dense(value, layout)
+
+
+def _ways_to_join(group: Group, states: States) -> _Possible:
+    """Nothing to do where all parts lie in a slice of the whole, or PyTorch's operator, which copies."""
+    operation, (whole,), parts = group.operation, group.writes, [value for _, value in group.reads]
+    assert isinstance(operation, Join)
+    for layout in layouts_of(operation.y):
+        for place in states.slices.get(whole, ()):
+            reads = [
+                (value, states.within(value, replace(place, start=place.start + start), layout).name)
+                for value, start in zip(parts, operation.starts, strict=True)
+            ]
+            if all(states.knows(*each) for each in reads):
+                yield operation, tuple(reads), ((whole, states.within(whole, place, layout).name),)
+        given, made = [states.dense(value, layout) for value in parts], states.dense(whole, layout)
+        copying = concatenation([state.spec for state in given], made.spec, operation.dim)
+        if _lies_so(copying):
+            yield (
+                copying,
+                tuple((value, state.name) for value, state in dict(zip(parts, given, strict=True)).items()),
+                ((whole, made.name),),
+            )
+
+
+def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | None:
+    """The operation on operands in these states; None where it does not go."""
+    if isinstance(operation, View):
+        is_plain = all(state.slice is None and state.layout is Layout.NCHW for state in states.values())
+        return operation if is_plain else None
+    made = laid(operation, {role: state.spec for role, state in states.items()})
+    if isinstance(made, Foreign) and not _lies_so(made):
+        return None
+    return made
+
+
+def _lies_so(operation: Foreign) -> bool:
+    """Whether PyTorch's operator, given operands that lie so, gives results that do."""
+    if all(spec.layout is Layout.NCHW for spec in (*operation.inputs, *operation.results)):
+        return True  # or else it is copied
+    results = compute(operation, [empty(spec, "meta") for spec in operation.inputs])
+    return all(spec_of(result).strides == spec.strides for result, spec in zip(results, operation.results, strict=True))

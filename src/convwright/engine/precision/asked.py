@@ -1,0 +1,112 @@
+"""In which precision a network was asked for, and what is tried for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from convwright import torch_api
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.engine.network import Network
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.precision.lowering import Lowering, Precision
+from convwright.engine.precision.mixed import Mixed
+from convwright.engine.precision.standard import GivenError, OwnError, Standard
+from convwright.errors import BadInput
+from convwright.naming import is_above_0, one_of
+
+# How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
+# do not, less is allowed.
+_LAYER_ERRORS = (4.0, 2.0, 1.0, 0.5)
+# The share of a given error that roundings may cause. Kernels add their own.
+_SHARES = (1.0, 0.5, 0.25, 0.0)
+_MAX_OUTPUT_ERROR = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A precision, or None for the model's own. Samples and an error belong to "mixed"; each sample is the arguments of
+    a call of the model."""
+
+    precision: Precision | None = None
+    samples: tuple[tuple[Any, ...], ...] = ()
+    max_output_error: float = _MAX_OUTPUT_ERROR
+
+    @classmethod
+    def of(
+        cls,
+        precision: Precision | str | None,
+        samples: Iterable[Any] | None,
+        max_output_error: float | None,
+        policy: Policy,
+        *,
+        partial: bool,
+    ) -> Asked:
+        """As a user gives it."""
+        known = None if precision is None else one_of(Precision, "precision", precision)
+        if known is not Precision.MIXED:
+            for name, given in (("samples", samples), ("max_output_error", max_output_error)):
+                if given is not None:
+                    raise BadInput(f'`{name}` belongs to precision="mixed", got precision={precision!r}')
+        elif partial:
+            raise BadInput('precision="mixed" needs the whole model, which partial=True divides into parts')
+        if known in (Precision.TF32, Precision.MIXED) and policy.arithmetic is not None:
+            raise BadInput(f"precision={str(known)!r} and the policy's `arithmetic` cannot both say what is allowed")
+        error = _MAX_OUTPUT_ERROR if max_output_error is None else max_output_error
+        if not is_above_0(error):
+            raise BadInput(f"`max_output_error` must be a positive number, a relative L2 error, got {error!r}")
+        every = tuple(each if isinstance(each, tuple) else (each,) for each in samples or ())
+        if samples is not None and not every:
+            raise BadInput("`samples` must hold at least one sample")
+        return cls(known, every, float(error))
+
+    def standard(self, model: nn.Module, inputs: tuple[Any, ...], network: Network, policy: Policy) -> Standard:
+        """What an engine's outputs are held against."""
+        if self.precision is Precision.MIXED:
+            return GivenError(network, self._like(inputs), self.max_output_error)
+        return OwnError(model, inputs, network, self.precision, policy.max_error)
+
+    def attempts(
+        self,
+        network: Network,
+        inputs: tuple[Any, ...],
+        policy: Policy,
+        device: DeviceFacts,
+        plan: Callable[[Lowering], Assignment] | None,
+    ) -> Iterator[tuple[Lowering, Policy]]:
+        """What is tried until outputs are right: the network's precision, and the errors that layers may show. ``plan``
+        is as ``Mixed`` takes it."""
+        if self.precision is Precision.MIXED:
+            samples = [torch_api.flatten(each)[0] for each in self._like(inputs)]
+            mixed = Mixed(network, samples, device, plan)
+            tried = list[Lowering]()
+            for share in _SHARES:
+                lowering = mixed.within(share * self.max_output_error)
+                if lowering not in tried:
+                    tried.append(lowering)
+                    yield lowering, policy
+            return
+        lowering = Lowering() if self.precision is None else Lowering.uniform(network.graph, self.precision)
+        for layer in _LAYER_ERRORS if plan is not None else (1.0,):
+            yield lowering, replace(policy, max_error=layer * policy.max_error)
+
+    def _like(self, inputs: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        """The samples, which must be like the example; the example itself where there are none."""
+        wanted = _forms(inputs)
+        for number, each in enumerate(self.samples):
+            if _forms(each) != wanted:
+                raise BadInput(f"sample {number} must be {_text(wanted)}, as the example is, got {_text(_forms(each))}")
+        return self.samples or (inputs,)
+
+
+def _forms(inputs: tuple[Any, ...]) -> list[Any]:
+    return [(each.dtype, tuple(each.shape), each.device) if isinstance(each, Tensor) else type(each).__name__
+            for each in torch_api.flatten(inputs)[0]]  # fmt: skip
+
+
+def _text(forms: Sequence[Any]) -> str:
+    return ", ".join(form if isinstance(form, str) else " ".join(map(str, form)) for form in forms)

@@ -1,0 +1,34 @@
+"""What to say when a step fails while it runs, and what to do then."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from convwright.core.finding import OUT_OF_MEMORY
+from convwright.engine.planning.assignment import Step
+from convwright.engine.planning.step_text import what_runs
+from convwright.errors import ConvwrightError, StepFailed, first_line
+from convwright.shortage import OutOfMemory, is_shortage
+
+PYTORCHS = "torch/default"  # the candidate that is PyTorch's own call
+
+
+class OnFailure(StrEnum):
+    """Whether a step that fails is an error, or is computed by PyTorch's own call from then on."""
+
+    RAISE = "raise"
+    TORCH = "torch"
+
+
+def is_pytorchs(step: Step) -> bool:
+    """Whether PyTorch's own call computes a step already, or nothing runs."""
+    return step.candidate is None or step.candidate.id == PYTORCHS
+
+
+def failure(step: Step, number: int, error: Exception) -> ConvwrightError:
+    """The error of the engine's step of this number."""
+    what = f"step {step.name} ({what_runs(step)})"
+    if is_shortage(error):
+        return OutOfMemory(f"{OUT_OF_MEMORY} in {what} of the engine")
+    advice = "" if is_pytorchs(step) else f"; engine.pin({step.name!r}) lets PyTorch compute it"
+    return StepFailed(f"{what} failed: {first_line(error)}{advice}", number)

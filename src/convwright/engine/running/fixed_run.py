@@ -1,0 +1,56 @@
+"""A program on tensors that stay where they are."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from convwright import torch_api
+from convwright.engine.running.cuda_graph import CudaGraph
+from convwright.engine.running.program import Program, Values
+from convwright.engine.running.undisturbed import undisturbed
+
+
+class FixedRun:
+    """``inputs`` and ``outputs`` lie in the same memory at every run. On a GPU a run is one CUDA graph. On a CPU an
+    operator that makes its own output costs a copy to where the output of the first run lies."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self.inputs = program, program.fixed_inputs()
+        self._values: Values = []
+        self._graph = None
+        if program.device.type == "cuda":
+            self._graph = CudaGraph(self._begin, program.device, program.arena.pool)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._values = self._computed()
+
+    def _computed(self) -> Values:
+        return self._program.run(self._program.take(self.inputs))
+
+    def run(self) -> Values:
+        """Compute what the inputs hold. Inside a CUDA graph of the caller's, steps become a part of that."""
+        if self._graph is not None and not torch_api.is_capturing():
+            self._program.arena.join()
+            self._graph.replay()
+            return self._values
+        with undisturbed(self._program.device):
+            computed = self._computed()
+            for place in dict.fromkeys(map(self._program.place, self._program.assignment.outputs)):
+                fixed, made = self._values[place], computed[place]
+                assert fixed is not None
+                assert made is not None
+                if made.data_ptr() != fixed.data_ptr():
+                    fixed.copy_(made)
+        return self._values
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        held = [self._values[self._program.place(name)] for name in self._program.assignment.outputs]
+        return [each for each in held if each is not None]
+
+    @property
+    def pool_bytes(self) -> int:
+        """What PyTorch's allocator keeps for the graph, and for those that share its pool."""
+        return 0 if self._graph is None else self._graph.nbytes

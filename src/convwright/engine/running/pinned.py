@@ -1,0 +1,23 @@
+"""An assignment in which PyTorch's own call computes some of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from convwright.core.device import DeviceFacts
+from convwright.core.policy import Policy
+from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.running.failure import PYTORCHS, is_pytorchs
+from convwright.tuning.asked import named
+
+
+def pinned(assignment: Assignment, numbers: Collection[int], device: DeviceFacts) -> Assignment:
+    """The same with PyTorch's call in the steps of these numbers. Steps without a candidate stay as they are."""
+
+    def own(number: int, step: Step) -> Step:
+        if number not in numbers or step.candidate is None or is_pytorchs(step):
+            return step
+        return replace(step, candidate=named(PYTORCHS, step.candidate.problem, device, Policy()))
+
+    return replace(assignment, steps=tuple(own(number, step) for number, step in enumerate(assignment.steps)))

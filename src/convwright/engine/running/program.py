@@ -1,0 +1,268 @@
+"""An assignment made ready: its steps as calls, one arena, weights packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import torch_api
+from convwright.core.binding import RolePlan, bind_prepared
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.plan import Plan
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.export.foreign import prepared
+from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.lifetimes import Lifetimes, workspace_of
+from convwright.engine.running.arena import Arena
+from convwright.engine.running.failure import failure
+from convwright.engine.running.memory_report import MemoryReport
+from convwright.engine.running.weights import Weights
+from convwright.graph.operations import Foreign, Join, View
+from convwright.shortage import needing
+from convwright.tensors import carve, empty, laid_, lies_as
+from convwright.tuning.listing import build
+
+# The tensors of one run by their place; None before they are computed and after they are needed.
+Values = list[Tensor | None]
+_Run = Callable[[Values], None]
+
+
+class Program:
+    """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``, by default
+    one of its own. On a CPU most of PyTorch's operators make their own output, which comes and goes with the run."""
+
+    def __init__(
+        self, assignment: Assignment, plans: Sequence[Plan | None], weights: Weights, device: torch.device,
+        arena: Arena | None = None,
+    ) -> None:  # fmt: skip
+        self.assignment, self.device, self._weights = assignment, device, weights
+        self._places = {name: place for place, name in enumerate((*assignment.tensors, *assignment.constants))}
+        self.lifetimes = Lifetimes(assignment, plans)
+        self.memory_plan, needed = self.lifetimes.plan, self.lifetimes.plan.nbytes
+        with needing(f"the engine's arena of {needed:,} bytes"):
+            is_enough = arena is not None and arena.memory.numel() >= needed
+            self.arena = arena if arena is not None and is_enough else Arena(needed, self.device)
+        self._static = self._fixed_values()
+        self._steps = [
+            (self._runner(number, step, plan), self._dropped(number))
+            for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True))
+        ]
+
+    def memory_report(self, constants: Iterable[Tensor]) -> MemoryReport:
+        """What the arena holds and when, and what lies outside of it; ``constants`` are kept beside packed weights."""
+        lifetimes = self.lifetimes
+        return MemoryReport(
+            lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, self._weights.nbytes_with(constants),
+            lifetimes.without_reuse, len(self.assignment.steps),
+        )  # fmt: skip
+
+    def place(self, name: str) -> int:
+        """Where a tensor stands among the values of a run."""
+        return self._places[name]
+
+    def take(self, given: Sequence[Tensor]) -> Values:
+        """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie."""
+        self.arena.join()
+        values = list(self._static)
+        for name, tensor in zip(self.assignment.inputs, given, strict=True):
+            held, spec = values[self._places[name]], self.assignment.tensors[name]
+            if held is tensor:
+                continue
+            if held is not None:
+                held.copy_(tensor.detach())
+            else:
+                # Kernels read memory, in which a tensor that PyTorch negates when it is read has the other sign.
+                lies = lies_as(tensor, spec) and not tensor.is_neg()
+                lies = lies and not torch_api.share_storage(tensor, self.arena.memory)
+                values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
+        return values
+
+    def fixed_inputs(self) -> list[Tensor]:
+        """Memory for inputs: on a GPU that which steps read, on a CPU new memory."""
+        names, tensors = self.assignment.inputs, self.assignment.tensors
+        held = [self._static[self._places[name]] for name in names]
+        return [
+            empty(tensors[name], self.device).zero_() if there is None else there
+            for name, there in zip(names, held, strict=True)
+        ]
+
+    def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
+        """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
+        steps."""
+        for number, (step, dropped) in enumerate(self._steps):
+            if at is not None:
+                at()
+            try:
+                step(values)
+            except Exception as error:  # whatever a kernel raises
+                raise failure(self.assignment.steps[number], number, error) from error
+            for place in dropped:
+                values[place] = None
+        if at is not None:
+            at()
+        return values
+
+    def rerun(self, at: Callable[[], object] | None = None) -> Values:
+        """The same on the inputs that fixed memory holds."""
+        return self.run(list(self._static), at)
+
+    def outputs(self, values: Values, given: Sequence[Tensor], *, replayed: bool) -> list[Tensor]:
+        """What the model returns, in memory that the next run does not write to."""
+        inputs, own = dict(zip(self.assignment.inputs, given, strict=True)), dict[str, Tensor]()
+        for name in dict.fromkeys(self.assignment.outputs):
+            value, root = values[self._places[name]], self.lifetimes.owner(name)
+            assert value is not None
+            is_kept = replayed or root in inputs or self._static[self._places[root]] is not None
+            own[name] = inputs[name] if name in inputs else value.clone() if is_kept else value
+        return [own[name] for name in self.assignment.outputs]
+
+    def _fixed_values(self) -> Values:
+        """The tensors that lie in the same memory at every run: constants, what is in the arena, inputs of a GPU."""
+        values: Values = [None] * len(self._places)
+        for name in self.assignment.inputs if self.device.type == "cuda" else ():
+            values[self._places[name]] = empty(self.assignment.tensors[name], self.device)
+        for name, tensor in self._weights.tensors.items():
+            values[self._places[name]] = tensor
+        for name, offset in self.lifetimes.offsets.items():
+            if name in self.assignment.tensors:
+                values[self._places[name]] = carve(self.arena.memory, offset, self.assignment.tensors[name])
+        for name, (whole, start) in self.assignment.slices.items():
+            offset = self.memory_plan.offsets[whole] + start
+            values[self._places[name]] = carve(self.arena.memory, offset, self.assignment.tensors[name])
+        return values
+
+    def _dropped(self, number: int) -> tuple[int, ...]:
+        """The places of what no later step needs."""
+        return tuple(self._places[name] for name in self.lifetimes.dropped_after(number))
+
+    def _runner(self, number: int, step: Step, plan: Plan | None) -> _Run:
+        reads = tuple(self._places[name] for _, name in step.reads)
+        if isinstance(step.operation, View):
+            return _viewing(reads[0], self._places[step.writes[0]], step.operation.y)
+        if isinstance(step.operation, Join):
+            return _nothing
+        if isinstance(step.operation, Foreign):
+            return _calling_pytorch(step.operation, reads, tuple(self._places[name] for name in step.writes))
+        assert plan is not None
+        workspace = self._workspace(number, plan)
+        (name,) = step.writes
+        fixed = self._weights.operands[number]
+        operands = {
+            role: fixed[role] if role in fixed else self._static[place]
+            for (role, _), place in zip(step.reads, reads, strict=True)
+        }
+        out, missing = self._static[self._places[name]], [role for role, held in operands.items() if held is None]
+        if out is not None and not plan.writes_out:
+            return _copied(self._computing(plan, step, operands, None, workspace), self._places[name], out)
+        if out is not None and not missing:
+            there = {role: held for role, held in operands.items() if held is not None}
+            return _calling(bind_prepared(plan, {**there, step.operation.outputs[-1]: out}, workspace))
+        return self._computing(plan, step, operands, out, workspace)
+
+    def _computing(
+        self, plan: Plan, step: Step, operands: Mapping[str, Tensor | None], out: Tensor | None,
+        workspace: Tensor | None,
+    ) -> _Run:  # fmt: skip
+        places, (name,) = {role: self._places[value] for role, value in step.reads}, step.writes
+        if isinstance(plan, RolePlan):
+            given = operands if out is None else {**operands, step.operation.outputs[-1]: out}
+            return _ComputingByRole(plan, given, places, workspace, self._places[name])
+        return _Calling(plan, operands, places, out, workspace, self._places[name])
+
+    def _workspace(self, number: int, plan: Plan) -> Tensor | None:
+        if not plan.workspace_bytes:
+            return None
+        offset = self.memory_plan.offsets[workspace_of(number)]
+        return self.arena.memory[offset : offset + plan.workspace_bytes]
+
+
+def plans_of(assignment: Assignment, device: DeviceFacts) -> list[Plan | None]:
+    """The plan of each step that has a candidate."""
+    return [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
+
+
+def arena_bytes(assignment: Assignment, plans: Sequence[Plan | None]) -> int:
+    """Bytes of the arena that a program needs."""
+    return Lifetimes(assignment, plans).plan.nbytes
+
+
+class _Calling:
+    """A convolution whose operands or result are in other memory at each run."""
+
+    def __init__(
+        self, plan: Plan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
+        out: Tensor | None, workspace: Tensor | None, result: int,
+    ) -> None:  # fmt: skip
+        self._run: Callable[..., Tensor] = plan
+        self._out, self._workspace, self._result = out, workspace, result
+        roles = (*plan.candidate.problem.direction.operands, Role.BIAS, Role.RESIDUAL)
+        self._operands = [(operands.get(str(role)), places.get(str(role))) for role in roles]
+
+    def __call__(self, values: Values) -> None:
+        operands: list[Any] = [
+            held if held is not None or place is None else values[place] for held, place in self._operands
+        ]
+        values[self._result] = self._run(*operands, out=self._out, workspace=self._workspace)
+
+
+class _ComputingByRole:
+    """The same of a plan that knows its operands by their roles."""
+
+    def __init__(
+        self, plan: RolePlan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
+        workspace: Tensor | None, result: int,
+    ) -> None:  # fmt: skip
+        self._plan, self._workspace, self._result = plan, workspace, result
+        self._fixed = {role: held for role, held in operands.items() if held is not None}
+        self._places = [(role, place) for role, place in places.items() if role not in self._fixed]
+
+    def __call__(self, values: Values) -> None:
+        operands: dict[str, Any] = {**self._fixed, **{role: values[place] for role, place in self._places}}
+        values[self._result] = self._plan.compute(operands, self._workspace)
+
+
+def _nothing(values: Values) -> None:
+    """What is joined where it lies."""
+
+
+def _copied(run: _Run, place: int, out: Tensor) -> _Run:
+    """A plan that makes its own output, where that is to lie in a slice."""
+
+    def copied(values: Values) -> None:
+        run(values)
+        result = values[place]
+        assert result is not None
+        values[place] = out.copy_(result)
+
+    return copied
+
+
+def _viewing(read: int, write: int, spec: TensorSpec) -> _Run:
+    def run(values: Values) -> None:
+        held = values[read]
+        assert held is not None
+        values[write] = held.view(spec.shape)
+
+    return run
+
+
+def _calling_pytorch(operation: Foreign, reads: tuple[int, ...], writes: tuple[int, ...]) -> _Run:
+    compute = prepared(operation)
+
+    def run(values: Values) -> None:
+        results = compute([values[place] for place in reads])  # type: ignore[misc]
+        for place, result, spec in zip(writes, results, operation.results, strict=True):
+            values[place] = laid_(result, spec)
+
+    return run
+
+
+def _calling(call: Callable[[], object]) -> _Run:
+    def run(values: Values) -> None:
+        call()
+
+    return run

@@ -1,0 +1,132 @@
+"""An assignment as JSON data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.finding import Interval
+from convwright.core.kinds.text import parse
+from convwright.core.policy import Policy
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.planning.assignment import Assignment, Step
+from convwright.errors import BadInput, ConvwrightError, Refused
+from convwright.graph.graph import Graph, Node
+from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
+from convwright.tuning.asked import named
+from convwright.tuning.find import resolved
+
+
+def written(assignment: Assignment) -> dict[str, Any]:
+    return {
+        "inputs": assignment.inputs,
+        "outputs": assignment.outputs,
+        "modelled_us": assignment.modelled_us,
+        "tensors": {name: _spec_text(spec) for name, spec in assignment.tensors.items()},
+        "constants": {name: _spec_text(spec) for name, spec in assignment.constants.items()},
+        "slices": assignment.slices,
+        "wholes": {name: _spec_text(spec) for name, spec in assignment.wholes.items()},
+        "steps": [
+            {
+                "name": step.name,
+                "operation": _operation_text(step.operation),
+                "candidate": None if step.candidate is None else step.candidate.id,
+                "reads": dict(step.reads),
+                "writes": step.writes,
+                "time_us": step.time_us.to_json(),
+            }
+            for step in assignment.steps
+        ],
+    }
+
+
+def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
+    return Assignment(
+        {name: _spec(data) for name, data in plan["tensors"].items()},
+        tuple(_step(data, device) for data in plan["steps"]),
+        tuple(plan["inputs"]),
+        tuple(plan["outputs"]),
+        {name: _spec(data) for name, data in plan["constants"].items()},
+        {name: (str(whole), int(start)) for name, (whole, start) in plan["slices"].items()},
+        {name: _spec(data) for name, data in plan["wholes"].items()},
+        float(plan["modelled_us"]),
+    )
+
+
+def graph_written(graph: Graph) -> dict[str, Any]:
+    """A graph whose constants are the assignment's."""
+    return {
+        "values": {name: _spec_text(spec) for name, spec in graph.values.items() if name not in graph.constants},
+        "nodes": [
+            {"name": node.name, "operation": _operation_text(node.operation), "reads": dict(node.reads),
+             "writes": node.writes}
+            for node in graph.nodes
+        ],
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+    }  # fmt: skip
+
+
+def graph_read(plan: Mapping[str, Any]) -> Graph:
+    """The graph of a plan."""
+    data = plan["graph"]
+    constants = {name: _spec(spec) for name, spec in plan["constants"].items()}
+    nodes = (
+        Node(each["name"], _operation(each["operation"]), tuple(each["reads"].items()), tuple(each["writes"]))
+        for each in data["nodes"]
+    )
+    values = constants | {name: _spec(spec) for name, spec in data["values"].items()}
+    return Graph(values, tuple(nodes), tuple(data["inputs"]), tuple(data["outputs"]), tuple(constants))
+
+
+def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
+    operation = _operation(data["operation"])
+    candidate = None
+    if data["candidate"] is not None:
+        if isinstance(operation, NO_PROBLEM):
+            raise BadInput(f"{operation.key[:200]} is computed by no candidate")
+        try:
+            candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
+        except ConvwrightError as why:  # other versions of this package may have other kernels
+            raise Refused(str(why)) from why
+    time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
+    reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
+    return Step(data["name"], operation, reads, tuple(data["writes"]), candidate, time_us)
+
+
+def _operation_text(operation: Operation) -> Any:
+    if isinstance(operation, Foreign):
+        return {
+            "target": operation.target, "arguments": operation.arguments,
+            "inputs": [_spec_text(spec) for spec in operation.inputs],
+            "results": [_spec_text(spec) for spec in operation.results],
+        }  # fmt: skip
+    if isinstance(operation, View):
+        return {"view": _spec_text(operation.x), "as": _spec_text(operation.y)}
+    if isinstance(operation, Join):
+        return {
+            "join": [_spec_text(spec) for spec in operation.inputs], "as": _spec_text(operation.y), "dim": operation.dim
+        }  # fmt: skip
+    return operation.key
+
+
+def _operation(data: Any) -> Operation:
+    if isinstance(data, str):
+        return parse(data)
+    if "view" in data:
+        return View(_spec(data["view"]), _spec(data["as"]))
+    if "join" in data:
+        return Join(tuple(map(_spec, data["join"])), _spec(data["as"]), int(data["dim"]))
+    inputs, results = (tuple(map(_spec, data[name])) for name in ("inputs", "results"))
+    return Foreign(str(data["target"]), str(data["arguments"]), inputs, results)
+
+
+def _spec_text(spec: TensorSpec) -> list[Any]:
+    return [spec.dtype, spec.shape, spec.strides]
+
+
+def _spec(data: Any) -> TensorSpec:
+    dtype, shape, strides = data
+    return TensorSpec(tuple(shape), DType.parse(dtype), tuple(strides))

@@ -1,0 +1,93 @@
+"""An engine in a folder: ``plan.json`` and ``weights.safetensors``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convwright import strict_json
+from convwright.core.device import DeviceFacts
+from convwright.engine.blueprint import Blueprint
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.saving.plan_text import graph_written, written
+from convwright.engine.saving.user_kernels import user_kernels
+from convwright.errors import BackendError
+from convwright.tuning import listing
+
+VERSION = 1
+PLAN, WEIGHTS = "plan.json", "weights.safetensors"
+
+
+def save(folder: Path, engine: Blueprint, device: DeviceFacts) -> None:
+    """Write a plan and its weights to a folder, which is made where it does not exist."""
+    write(folder, engine.constants, device, {**needed([engine.assignment], device), **plan_of(engine)})
+
+
+def plan_of(engine: Blueprint) -> dict[str, Any]:
+    """An engine as data, without its weights."""
+    graph = {} if engine.graph is None else {"graph": graph_written(engine.graph)}
+    return {"structure": engine.structure, **written(engine.assignment), **graph}
+
+
+def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, Any]:
+    """What plans need to run as they were made."""
+    kernels = {name: version for each in assignments for name, version in user_kernels(each).items()}
+    return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
+
+
+def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
+    """Write tensors, and data that says what is made of them. Files that are there are replaced, not written to: other
+    names of them, and whoever reads them, keep what they had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # The tensors of a file share no memory, as a model's may.
+    contiguous = torch.contiguous_format
+    held = {name: each.cpu().clone(memory_format=contiguous) for name, each in constants.items()}
+    raw = safetensors().save(held)
+    _replace(folder / WEIGHTS, raw)
+    plan = {"version": VERSION, "device": device.key, "weights": digest(raw), **body}
+    text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
+    _replace(folder / PLAN, f"{text}\n".encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    written_ = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        written_.write_bytes(data)
+        written_.replace(path)
+    finally:
+        written_.unlink(missing_ok=True)
+
+
+def fingerprints(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, str]:
+    """What must be the same: of each backend's candidates, and of PyTorch itself."""
+    of = dict[str, set[str]]()
+    for step in chain.from_iterable(each.steps for each in assignments):
+        if step.candidate is not None:
+            leaf = step.candidate.leaf
+            of.setdefault(leaf.backend, set()).add(listing.fingerprint(leaf, device))
+    return {"pytorch": torch.__version__, **{backend: "; ".join(sorted(prints)) for backend, prints in of.items()}}
+
+
+def checksum(plan: Mapping[str, Any]) -> str:
+    return digest(strict_json.dumps(plan, compact=True, sort_keys=True).encode())
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def safetensors() -> Any:
+    try:
+        return import_module("safetensors.torch")
+    except ImportError:
+        raise BackendError(
+            "safetensors keeps tensors in files, and is not installed here: pip install 'convwright[engine]'"
+        ) from None
