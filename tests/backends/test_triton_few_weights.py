@@ -148,7 +148,6 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
         ("g192mb32ic192ih28oc192kh7ph3 tag:nhwc dt:fp16", "sm_90", 8),
         ("g16mb32ic64ih28oc64kh3ph1 tag:nhwc", "sm_90", 4),
         ("mb1ic50ih512oc1kh3ph5dh4", "sm_90", 8),
-        ("g256mb8ic256iw4096oc256kw4pw3 dt:fp16", "sm_80", 8),
         ("g64mb2ic64id8ih28oc64kd3kh3pd1ph1 dt:fp16", "sm_90", 8),
         ("g32mb32ic32ih112oc32kh3ph1 ep:bias+silu", "sm_90", 8),
         ("g32mb4ic32ih29oc32kh5ph2sh2 ep:bias+silu tag:nhwc", "sm_90", 4),

@@ -181,7 +181,6 @@ COMPILED = [
     (f"{DEPTHWISE} dt:fp16", "sm_90", 1),
     ("g32mb32ic32ih56oc32kh3ph1 dt:fp16 tag:nhwc", "sm_90", 1),
     ("g192mb32ic192ih28oc192kh7ph3", "sm_90", 1),
-    ("g96mb32ic96ih56oc96kh3sh2ph1 tag:nhwc", "sm_80", 1),
     ("mb1ic50ih512oc1kh3ph5dh4 ep:bias+relu", "sm_90", 2),
     ("g512mb16ic512iw2048oc512kw4pw3", "sm_80", 1),
     ("mb2ic4id16ih56oc3kd3kh3pd1ph1 ep:bias+silu", "sm_90", 2),
