@@ -101,7 +101,7 @@ def unregister_kernel(name: str) -> None:
 
 
 def _check_name(name: str) -> None:
-    # Which ids can be told apart by.
+    # The id of a candidate contains the name, so the name must not contain the brackets and commas of an id.
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise BadInput(f"`name` must be letters, digits, '-', '_' and '.', a letter or digit first, got {name!r}")
 

@@ -257,7 +257,7 @@ class Engine:
             return step_times(self._program, inputs)
 
     def objection(self, given: Sequence[Any], batch: int | None = None) -> str | None:
-        """Why the engine does not take these tensors; None where it does. ``batch`` stands for that of the plan."""
+        """The reason to refuse these tensors, or None. ``batch`` replaces the batch size of the plan."""
         names = self.assignment.inputs
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"

@@ -63,7 +63,7 @@ def load(
 
     Its plan holds for one kind of device and one set of library versions. With others it is refused; with
     ``on_change="replan"`` the network is planned anew, as ``optimize`` does it with ``policy``, ``mode`` and ``store``.
-    Nothing in the folder is executed. ``on_failure`` is that of ``optimize``.
+    Nothing in the folder is executed. ``on_failure`` means the same as in ``optimize``.
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
     on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)

@@ -157,7 +157,7 @@ class _Event:
 
 
 class _Limited:
-    """The program of a choice with rows for its memory. Without a limit, memory is what is made least."""
+    """The integer program of a choice, with rows that count memory. Without a limit it minimises memory."""
 
     def __init__(self, problem: ChoiceProblem, storage: Storage, limit: int | None) -> None:
         self._problem, self._storage, self._limit = problem, storage, limit

@@ -104,8 +104,8 @@ class Planner:
         return self._assigned(costs, [copy for copy in self._copies if self._timed.knows(copy.problem)])
 
     def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
-        possible = filter(None, map(self._timed.copying, copies))
-        found, between = tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, possible))
+        found = tuple(map(costs.corrected, self._ways))
+        between = tuple(map(costs.corrected, self._timed.copying(copies)))
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)
         dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))

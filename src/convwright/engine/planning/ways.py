@@ -135,21 +135,20 @@ class Timed:
         """Whether it was searched for."""
         return problem in self._known
 
-    def copying(self, way: CopyWay) -> CopyWay | None:
-        """A copy with what is known of it; None where nothing computes it."""
-        if way.problem not in self._known:
-            return replace(way, time_us=self._copied_us(way.problem))
-        found = self._known[way.problem]
-        return replace(way, candidate=found[0][0], time_us=found[0][1]) if found else None
-
-    def _copied_us(self, problem: CopyProblem) -> Interval:
-        """A copy takes what the shortest that was timed takes, and what moving its bytes takes: at the device's peak,
-        or as fast as the fastest that was timed."""
+    def copying(self, copies: Iterable[CopyWay]) -> Iterator[CopyWay]:
+        """Copies with what is known of them, without those that nothing computes. The time of a copy that was not
+        searched for is that of the shortest that was timed, or longer if moving its bytes takes longer: at the device's
+        peak, or at the rate of the fastest that was timed."""
         known = [(each.bytes, found[0][1].value)
                  for each, found in self._known.items() if isinstance(each, CopyProblem) and found]  # fmt: skip
         at_peak = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
         rate = max(min((time_us / max(moved, 1) for moved, time_us in known), default=0.0), at_peak)
-        return _at_least(max(problem.bytes * rate, min((time_us for _, time_us in known), default=_LAUNCH_US)))
+        shortest = min((time_us for _, time_us in known), default=_LAUNCH_US)
+        for way in copies:
+            if way.problem not in self._known:
+                yield replace(way, time_us=_at_least(max(way.problem.bytes * rate, shortest)))
+            elif found := self._known[way.problem]:
+                yield replace(way, candidate=found[0][0], time_us=found[0][1])
 
     def _foreign_us(self, operation: Foreign) -> Interval | None:
         """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it

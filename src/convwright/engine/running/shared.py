@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convwright import torch_api
 
-# Dtypes whose equality is that of all bits, by their bytes.
+# Integer dtypes by their size in bytes. Tensors that are equal as these have the same bits.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

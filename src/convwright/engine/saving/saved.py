@@ -44,8 +44,8 @@ def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, 
 
 
 def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
-    """Write tensors, and data that says what is made of them. Files that are there are replaced, not written to: other
-    names of them, and whoever reads them, keep what they had."""
+    """Write the weights, and the plan that uses them. Existing files are replaced, not written to: hard links to them
+    and open readers keep the old contents."""
     folder.mkdir(parents=True, exist_ok=True)
     # The tensors of a file share no memory, as a model's may.
     contiguous = torch.contiguous_format
