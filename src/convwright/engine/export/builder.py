@@ -65,7 +65,7 @@ class Builder:
             return
 
     def tensor(self, node: Any) -> Tensor | None:
-        """The constant that a node stands for; None if it stands for no constant."""
+        """The constant that a node refers to, or None."""
         return self.held.get(self._names.get(node, ""))
 
     def input(self, node: Any, spec: TensorSpec) -> None:

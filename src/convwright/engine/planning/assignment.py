@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from convwright.core.candidate import Candidate
 from convwright.core.finding import Interval
@@ -114,7 +113,6 @@ def assignment(
     copies: Iterable[CopyWay],
     *,
     turns: Mapping[str, int],
-    **others: Any,
 ) -> Assignment:
     """The steps of a joint choice. They run in the order of their nodes that ``turns`` says, and each copy right before
     its first reader."""
@@ -135,7 +133,7 @@ def assignment(
             wholes[slices[name][0]] = whole.spec
     constants = {name: graph.values[name] for name in graph.constants}
     modelled_us = sum(step.time_us.value for step in made.steps)
-    return Assignment(tensors, tuple(made.steps), inputs, outputs, constants, slices, wholes, modelled_us, **others)
+    return Assignment(tensors, tuple(made.steps), inputs, outputs, constants, slices, wholes, modelled_us)
 
 
 def last_turn(way: Way, turns: Mapping[str, int]) -> int:

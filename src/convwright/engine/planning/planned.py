@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from convwright import flags
 from convwright.core.device import DeviceFacts
@@ -92,30 +93,38 @@ class Planner:
     def assignment(self, costs: Costs) -> Assignment:
         """The cheapest assignment within the budget, beside simpler choices. Of all possible copies only those are
         searched for that would be chosen."""
+        copies: Sequence[CopyWay] = self._copies
         for _ in range(_ROUNDS):
-            assigned = self._assigned(costs, self._copies)
+            assigned = self._assigned(costs, copies)
             new = [
                 step.operation for step in assigned.steps
                 if isinstance(step.operation, CopyProblem) and step.candidate is None
             ]  # fmt: skip
             if not new:
-                return assigned
+                break
             self._timed.search(new, self._progress)
-        return self._assigned(costs, [copy for copy in self._copies if self._timed.knows(copy.problem)])
+        else:
+            copies = [copy for copy in copies if self._timed.knows(copy.problem)]
+            assigned = self._assigned(costs, copies)
+        found, between = self._costing(costs, copies)
+        problem = choice_problem(self.network.graph, self._states, found, between)
+        in_one_layout = uniform(choice_problem(
+            self.network.graph, self._states, filter(self._is_dense, found), filter(self._is_dense, between)
+        ))  # fmt: skip
+        uniform_us = None if in_one_layout is None else in_one_layout.cost
+        return replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us)
+
+    def _costing(self, costs: Costs, copies: Iterable[CopyWay]) -> tuple[tuple[Way, ...], tuple[CopyWay, ...]]:
+        """All ways and these copies with what they cost in the network."""
+        return tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._timed.copying(copies)))
 
     def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
-        found = tuple(map(costs.corrected, self._ways))
-        between = tuple(map(costs.corrected, self._timed.copying(copies)))
+        found, between = self._costing(costs, copies)
         graph, states = self.network.graph, self._states
         problem = choice_problem(graph, states, found, between)
-        dense = choice_problem(graph, states, filter(self._is_dense, found), filter(self._is_dense, between))
-        in_one_layout = uniform(dense)
-        others = {
-            "greedy_us": _greedy_us(problem), "uniform_us": None if in_one_layout is None else in_one_layout.cost,
-        }  # fmt: skip
 
         def made(choice: JointChoice, turns: Mapping[str, int]) -> Assignment:
-            return self._ordered(assignment(graph, states, choice, found, between, turns=turns, **others))
+            return self._ordered(assignment(graph, states, choice, found, between, turns=turns))
 
         as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
         cheapest = made(solve(problem), as_exported)
