@@ -124,6 +124,11 @@ def planned(x: Tensor, w: Tensor, b: Tensor | None, name: str) -> Call:
     return lambda: plan(x, packed, b, None, out, scratch)
 
 
+def write(lines: list[dict[str, Any]], path: Path | None) -> None:
+    if path is not None:
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
@@ -163,12 +168,12 @@ def main() -> None:
                 line.get("choice", ""),
                 flush=True,
             )
+            write(lines, options.out)
     # At the end, since launches take longer once a profiler has looked at them.
     for line, call in plans if options.device == "cuda" else ():
         line["kernels"] = [kernel.name for kernel in kernels_of(call, options.device)]
         print(f"{line['case']:11} {line['candidate']:48} launches {len(line['kernels'])} kernels")
-    if options.out:
-        options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(lines, options.out)
 
 
 if __name__ == "__main__":

@@ -357,13 +357,19 @@ def test_cudnn_is_asked_for_nothing_that_meets_padding_alone(text: str) -> None:
 def test_steps_beyond_32_bits_are_refused() -> None:
     (refusal,) = Cudnn().candidates(ConvProblem.parse("ic17iw5oc17kw1sw2147483649 dir:backward_data"), H200, Policy())
     assert isinstance(refusal, Refusal)
-    assert "in 32 bits, got 2,147,483,649" in refusal.reason
+    assert "of 32 bits, got 2,147,483,649" in refusal.reason
 
 
 def test_what_is_compiled_at_run_time_is_not_asked_for_taps_that_meet_padding_alone() -> None:
     idle, usual = ConvProblem.parse("ic17iw7oc33kw11sw2pw82dw16"), ConvProblem.parse("ic17iw70oc33kw3pw1")
     assert fault_of_compiled(idle) == "computes wrong results where a tap meets padding alone"
     assert fault_of_compiled(usual) is None
+
+
+@pytest.mark.parametrize(("outputs", "fault"), [(9, True), (24, False)])
+def test_groups_of_few_outputs_are_nothing_for_engines_that_are_compiled(outputs: int, fault: bool) -> None:
+    problem = ConvProblem.parse(f"g3mb3ic51oc{outputs}ih33iw4kh2kw1 dt:fp16 tag:nhwc ep:bias+gelu")
+    assert (fault_of_compiled(problem) is not None) is fault
 
 
 @pytest.mark.parametrize("text", ["ic5oc16ih1iw33kh1kw7sw5 rw:6 dt:fp16", "ic4oc2ih4iw3kh5kw3ph1pw2 rh:4 tag:nhwc"])

@@ -10,6 +10,7 @@ import pytest
 
 from convwright.backends.triton import kernels
 from convwright.backends.triton.backend import TritonKernels
+from convwright.core.candidate import Refusal
 from convwright.core.plan import Selective
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -32,6 +33,13 @@ def test_each_candidate_that_is_listed_is_found_by_its_id(text: str) -> None:
     assert len(listed) > 1
     for candidate in listed:
         assert listing.with_id(candidate.id, problem, H200, POLICY) == candidate
+
+
+def test_no_kernel_is_compiled_for_steps_beyond_32_bits() -> None:
+    problem = ConvProblem.parse("ic3ih7iw4oc3kh1kw1ph1dh2147483648")
+    refusals = [*TritonKernels().candidates(problem, H200, POLICY)]
+    assert refusals
+    assert all(isinstance(offer, Refusal) and "of 32 bits" in offer.reason for offer in refusals)
 
 
 def test_what_is_called_otherwise_is_not_listed() -> None:

@@ -120,7 +120,7 @@ def test_operands_that_a_device_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "step"), [("sw2147483648", "2,147,483,648"), ("dw2147483647", "2,147,483,648")])
-def test_what_pytorch_would_hand_to_cudnn_as_a_negative_number(sizes: str, step: str) -> None:
+def test_steps_of_more_than_32_bits(sizes: str, step: str) -> None:
     reason = beyond_32_bits(ConvProblem.parse(f"ic8ih9oc8kh1{sizes}"))
-    assert reason == f"PyTorch hands strides, dilations and padding to cuDNN in 32 bits, got {step}"
+    assert reason == f"on a GPU, strides, dilations and padding are numbers of 32 bits, got {step}"
     assert beyond_32_bits(ConvProblem.parse("ic8ih9oc8kh1sw2147483647")) is None

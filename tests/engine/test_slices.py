@@ -20,6 +20,7 @@ from convwright.engine.loaded import load
 from convwright.engine.passes.listed import passed
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
+from convwright.engine.saving.plan_checks import check_assignment
 from convwright.graph.operations import Foreign, Join
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
@@ -82,6 +83,7 @@ def rows(convs: nn.ModuleList, x: Tensor) -> Tensor:
 
 
 def check(made: Engine, model: nn.Module, x: Tensor) -> None:
+    check_assignment(made.assignment, "cpu")  # what a folder says is held against the same
     with torch.no_grad():
         expected = torch_api.flatten(model(x))[0]
     for _ in range(2):
@@ -89,14 +91,15 @@ def check(made: Engine, model: nn.Module, x: Tensor) -> None:
             assert_close(got, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(
     ("forward", "inputs"),
     [(dense_block, (4, 8, 12, 16)), (images_in_a_row, (4, 4)), (rows, (4, 4))],
 )
 def test_nothing_is_copied_where_parts_lie_in_the_whole(
-    forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...]
+    forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...], memory: torch.memory_format
 ) -> None:
-    model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8)
+    model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8).to(memory_format=memory)
     made = engine(model, x)
     assert set(joins(made)) == {Join}
     assert made.assignment.slices

@@ -58,11 +58,12 @@ def too_large(problem: Problem, device: DeviceFacts) -> str | None:
 
 
 def beyond_32_bits(problem: Problem) -> str | None:
-    """Why PyTorch cannot ask cuDNN for a convolution on a GPU; None where it can. Larger numbers become negative."""
+    """Why a convolution cannot run on a GPU; None where it can. PyTorch hands larger numbers to cuDNN as negative ones,
+    and Triton refuses them."""
     if not isinstance(problem, ConvProblem):
         return None
     step = max(*problem.stride, *problem.dilation, *(side for pair in problem.padding for side in pair))
-    return f"PyTorch hands strides, dilations and padding to cuDNN in 32 bits, got {step:,}" if step >> 31 else None
+    return f"on a GPU, strides, dilations and padding are numbers of 32 bits, got {step:,}" if step >> 31 else None
 
 
 def only_in_parts(problem: Problem, device: DeviceFacts) -> str | None:

@@ -15,6 +15,7 @@ from convwright.backends.triton.kernels import KernelName
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
+from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
@@ -55,7 +56,7 @@ class TritonKernels:
     def _listed(
         self, names: Sequence[KernelName], problem: ConvProblem, device: DeviceFacts, policy: Policy
     ) -> Iterator[Offer]:
-        reason = device_reason(device) or _interpreter_reason(problem)
+        reason = device_reason(device) or _interpreter_reason(problem) or beyond_32_bits(problem)
         if reason is not None:
             yield from (Refusal(kernels.kernel(name).NAME, reason) for name in names)
         else:

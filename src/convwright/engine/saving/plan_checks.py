@@ -111,15 +111,16 @@ def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
     """Nothing runs: each part must lie where the whole has it."""
     (written,) = step.writes
     whole = plan.slices.get(written)
-    step_bytes = operation.y.strides[operation.dim] * operation.y.dtype.nbytes
+    lies = plan.tensors[written]
+    step_bytes = lies.strides[operation.dim] * lies.dtype.nbytes
     by_role = dict(step.reads)
     for place, start in enumerate(operation.starts):
         part = by_role[f"x{place}"]
         if whole is None or plan.slices.get(part) != (whole[0], whole[1] + start * step_bytes):
             yield f"{part!r} does not lie where {step.name} has it"
             return
-        lies = plan.tensors[part]
-        if not same_order(lies.shape, lies.strides, plan.tensors[written].strides):
+        held = plan.tensors[part]
+        if not same_order(held.shape, held.strides, lies.strides):
             yield f"{part!r} does not lie as {step.name} has it"
 
 
