@@ -20,14 +20,12 @@ pytestmark = pytest.mark.skipif(launch.interpreting(), reason="TRITON_INTERPRET 
 
 H200 = profile("h200")
 LAYERS = (
-    "mb32ic256ih14oc256kh3ph1", "mb32ic256ih14oc256kh3ph1 tag:nhwc", "mb32ic3ih224oc64kh7sh2ph3",
+    "mb32ic256ih14oc256kh3ph1", "mb32ic256ih14oc256kh3ph1 tag:nhwc",
     "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:bf16", "mb32ic256ih14oc256kh3ph1 dt:fp16",
-    "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:int8", "g2mb8ic128id8ih28oc128kd3kh3pd1ph1",
+    "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:int8",
     "mb32ic256ih14oc256kh3ph1 tag:nhwc dir:backward_weight",
-    "mb32ic256ih14oc256kh3ph1 dir:backward_weight", "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:bf16 dir:backward_weight",
+    "mb32ic256ih14oc256kh3ph1 tag:nhwc dt:bf16 dir:backward_weight",
     "mb32ic256ih13oc256kh3ph1 tag:nhwc dt:fp16 dir:backward_weight",
-    "mb32ic256ih13oc256kh1 tag:nhwc dt:fp16 dir:backward_weight",
-    "mb32ic256ih28oc256kh3ph1sh2 tag:nhwc dir:backward_data",
     "mb32ic256ih28oc256kh3ph1sh2 tag:nhwc dt:fp16 dir:backward_data",
 )  # fmt: skip
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async\S* \{[^}]*\}, \{")

@@ -14,7 +14,7 @@ from convwright.graph.choice import Footprint, Place
 from convwright.graph.graph import Graph
 from convwright.graph.limited_choice import Storage
 from convwright.graph.memory_plan import aligned
-from convwright.graph.operations import NOTHING_RUNS, View
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, View
 from convwright.graph.states import State, States
 from convwright.tuning.listing import build
 
@@ -60,8 +60,10 @@ class Footprints:
     def of(self, way: Way | CopyWay) -> Footprint:
         """The footprint of a way, as exactly as can be."""
         needs = self.needs(way.candidate, exact=True)
+        if needs is None and (isinstance(way, CopyWay) or not isinstance(way.operation, NO_PROBLEM)):
+            needs = CandidateNeeds(0, writes_out=True)  # which is not known yet
         if isinstance(way, CopyWay):
-            needs = needs or CandidateNeeds(0, writes_out=True)  # which is not known yet
+            assert needs is not None
             in_slice = self._states.named(way.value, way.target).slice is not None
             return Footprint(needs.workspace_bytes, not (needs.writes_out or in_slice))
         if needs is None:

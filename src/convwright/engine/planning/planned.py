@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from convwright import flags
 from convwright.core.device import DeviceFacts
-from convwright.core.kinds.copy import CopyProblem
 from convwright.core.policy import Policy
 from convwright.engine.network import Network
-from convwright.engine.planning.assignment import Assignment, assignment, choice_problem, ends
+from convwright.engine.planning.assignment import Assignment, Step, assignment, choice_problem, ends
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import within_budget
-from convwright.engine.planning.ways import CopyWay, Timed, Way, copies, ways
+from convwright.engine.planning.part import Part
+from convwright.engine.planning.ways import CopyWay, Timed, Way, copies
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem, JointChoice
 from convwright.graph.graph import Graph
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import Group, groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
-from convwright.graph.operations import Join
+from convwright.graph.operations import NO_PROBLEM, Join
 from convwright.graph.states import States
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
-# So often at most copies are chosen and searched for. After that only those are chosen that were.
+# So often at most copies and slices are chosen and searched for. After that only those are chosen that were.
 _ROUNDS = 8
 
 
@@ -58,52 +58,54 @@ class Planner:
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
-        new, in_tf32 = (Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2))
-        self._timed, self._progress = timed or new, progress
-        self._ways = self._found(self._timed, in_tf32, progress)
+        new = [Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2)]
+        self._timed, self._progress = timed or new[0], progress
+        if tf32 is None:
+            self._parts = [Part(self._timed, None)]
+        else:
+            self._parts = [Part(self._timed, False), Part(new[1], True)]
+        self._search_groups()
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
-        places += [place for way in self._ways for place in (*way.reads, *way.writes)]
+        places += [place for way in self._ways() for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states)
         self._footprints = Footprints(graph, self._states, device)
 
-    def _found(self, timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
-        """The ways of the largest groups, and of smaller ones where nothing computes a larger."""
+    def _search_groups(self) -> None:
+        """Search for the largest groups, and for smaller ones where nothing computes a larger."""
         graph, every = self.network.graph, groups(self.network.graph)
-        wanted = largest(every, graph)
-        while True:
-            found = self._ways_of(wanted, timed, in_tf32, progress)
-            computed = {way.group for way in found}
+        wanted: tuple[Group, ...] = largest(every, graph)
+        missing = list(wanted)
+        while missing:
+            for part in self._parts:
+                part.add([group for group in missing if part.tf32 in (None, self._in_tf32(group))], graph, self._states)
+                part.search([each.operation for each in part.possible if each.like is None], self._progress)
+            computed = {way.group for way in self._ways()}
             missing = [group for group in wanted if group not in computed]
-            more = [group for group in inside(every, missing) if group not in wanted]
-            if not more:
-                return found
-            wanted = (*wanted, *more)
+            missing = [group for group in inside(every, missing) if group not in wanted]
+            wanted = (*wanted, *missing)
 
-    def _ways_of(self, groups: Sequence[Group], timed: Timed, in_tf32: Timed, progress: Progress) -> tuple[Way, ...]:
-        """The ways of groups, with PyTorch's flags set as each of them may be computed."""
-        if self._tf32 is None:
-            return ways(self.network.graph, groups, self._states, timed, progress)
-        found: tuple[Way, ...] = ()
-        for allowed, known in ((False, timed), (True, in_tf32)):
-            some = [group for group in groups if any(node in self._tf32 for node in group.nodes) is allowed]
-            with flags.tf32(allowed), flags.matmul_tf32(allowed):
-                found += ways(self.network.graph, some, self._states, known, progress)
-        return found
+    def _in_tf32(self, group: Group) -> bool:
+        return self._tf32 is not None and any(node in self._tf32 for node in group.nodes)
+
+    def _ways(self) -> tuple[Way, ...]:
+        """All ways with what is known of them."""
+        return tuple(way for part in self._parts for way in part.ways())
 
     def assignment(self, costs: Costs) -> Assignment:
-        """The cheapest assignment within the budget, beside simpler choices. Of all possible copies only those are
-        searched for that would be chosen."""
+        """The cheapest assignment within the budget, beside simpler choices. Of copies, and of operations on slices,
+        only those are searched for that would be chosen."""
         copies: Sequence[CopyWay] = self._copies
         for _ in range(_ROUNDS):
             assigned = self._assigned(costs, copies)
             new = [
-                step.operation for step in assigned.steps
-                if isinstance(step.operation, CopyProblem) and step.candidate is None
-            ]  # fmt: skip
+                step for step in assigned.steps if step.candidate is None and not isinstance(step.operation, NO_PROBLEM)
+            ]
             if not new:
                 break
-            self._timed.search(new, self._progress)
+            self._search(new)
         else:
+            for part in self._parts:
+                part.leave_unknown()
             copies = [copy for copy in copies if self._timed.knows(copy.problem)]
             assigned = self._assigned(costs, copies)
         found, between = self._costing(costs, copies)
@@ -114,9 +116,16 @@ class Planner:
         uniform_us = None if in_one_layout is None else in_one_layout.cost
         return replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us)
 
+    def _search(self, steps: Iterable[Step]) -> None:
+        names = {each.group.name: part for part in self._parts for each in part.possible}
+        for part in self._parts:
+            part.search(
+                [step.operation for step in steps if names.get(step.name, self._parts[0]) is part], self._progress
+            )
+
     def _costing(self, costs: Costs, copies: Iterable[CopyWay]) -> tuple[tuple[Way, ...], tuple[CopyWay, ...]]:
         """All ways and these copies with what they cost in the network."""
-        return tuple(map(costs.corrected, self._ways)), tuple(map(costs.corrected, self._timed.copying(copies)))
+        return tuple(map(costs.corrected, self._ways())), tuple(map(costs.corrected, self._timed.copying(copies)))
 
     def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
         found, between = self._costing(costs, copies)
@@ -147,10 +156,11 @@ class Planner:
 
 
 def _joins_again(graph: Graph) -> bool:
-    """Whether a concatenation is a part of another."""
+    """Whether a value is a part of several concatenations, or of one that is a part of another."""
     joins = [node for node in graph.nodes if isinstance(node.operation, Join)]
     wholes = {whole for node in joins for whole in node.writes}
-    return any(value in wholes for node in joins for _, value in node.reads)
+    parts = Counter(value for node in joins for value in {value for _, value in node.reads})
+    return any(times > 1 or value in wholes for value, times in parts.items())
 
 
 def _greedy_us(problem: ChoiceProblem) -> float | None:

@@ -3,20 +3,24 @@ that takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
+from typing import Any
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.kinds.copy import CopyProblem
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Objective, Policy, Weights
+from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.engine.export.foreign import compute, concatenation, prepared
 from convwright.engine.planning.alternates import alternates
@@ -43,14 +47,17 @@ _NOTHING = Interval(0.0, 0.0, 0.0)
 _FOREIGN_US = 50_000.0
 # A step that was not measured counts as this at least, so that no plan has needless ones.
 _SOME_US = 1.0
+# Tensor cores multiply 16 bits along channels. From so many on, a convolution in channels first is taken to be so many
+# times slower.
+_CHANNELS, _IN_CHANNELS_FIRST = 8, 1.2
 # A copy on a GPU takes so long at least.
 _LAUNCH_US = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to compute a group: ``operation`` has the layouts of its operands. ``candidate`` is None for a view and
-    for an operator of PyTorch's."""
+    """One way to compute a group: ``operation`` has the layouts of its operands. ``candidate`` is None for a view, for
+    an operator of PyTorch's, and for a problem that was not searched for yet."""
 
     group: Group
     operation: Operation
@@ -96,6 +103,10 @@ class Timed:
         self._known: dict[Problem, tuple[_Timed, ...]] = {}
         self._foreign: dict[Foreign, tuple[_Timed, ...]] = {}
 
+    @property
+    def on_gpu(self) -> bool:
+        return self._device.kind == "cuda"
+
     def search(self, problems: Iterable[Problem], progress: Progress) -> None:
         """Find the best candidate of each problem; kernels for the next ones are compiled meanwhile."""
         order = [each for each in dict.fromkeys(problems) if each not in self._known]
@@ -120,8 +131,9 @@ class Timed:
             return ()
         return ((candidate, _at_least(least_us(candidate, self._device) or own_call_us(candidate, self._device))),)
 
-    def candidates(self, operation: Operation) -> tuple[_Timed, ...]:
-        """The candidates that are worth a way with their times, the fastest first."""
+    def candidates(self, operation: Operation, like: Operation | None = None, times: float = 1.0) -> tuple[_Timed, ...]:
+        """The candidates that are worth a way with their times, the fastest first. A problem that was not searched for
+        has none yet, and takes so many ``times`` as long as the one that it is ``like``."""
         if isinstance(operation, NOTHING_RUNS):
             return ((None, _NOTHING),)
         if isinstance(operation, Foreign):
@@ -129,11 +141,15 @@ class Timed:
                 time_us = self._foreign_us(operation)
                 self._foreign[operation] = () if time_us is None else ((None, time_us),)
             return self._foreign[operation]
+        if like is not None and operation not in self._known:
+            return tuple(
+                (None, time_us.times(Interval(times, times, times))) for _, time_us in self.candidates(like)[:1]
+            )
         return self._known.get(operation, ())
 
-    def knows(self, problem: Problem) -> bool:
-        """Whether it was searched for."""
-        return problem in self._known
+    def knows(self, operation: Operation) -> bool:
+        """Whether it was searched for, if it has to be."""
+        return isinstance(operation, NO_PROBLEM) or operation in self._known
 
     def copying(self, copies: Iterable[CopyWay]) -> Iterator[CopyWay]:
         """Copies with what is known of them, without those that nothing computes. The time of a copy that was not
@@ -170,14 +186,35 @@ def _at_least(time_us: float) -> Interval:
     return Interval(time_us, time_us, inf)
 
 
-def ways(graph: Graph, groups: Sequence[Group], states: States, timed: Timed, progress: Progress) -> tuple[Way, ...]:
-    """Every group in every layout in which something computes it."""
-    possible = [(group, *each) for group in groups for each in _possible(group, graph, states)]
-    timed.search((operation for _, operation, _, _ in possible if not isinstance(operation, NO_PROBLEM)), progress)
-    made = []
-    for group, operation, reads, writes in possible:
-        made += [Way(group, operation, reads, writes, *each) for each in timed.candidates(operation)]
-    return tuple(made)
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """A group's operation with its operands in some states, and which values it reads and writes in which.
+
+    It is searched for at once where it is like no other. One on slices takes as long as the same on dense operands, at
+    least, and one in channels first may be known to take longer than in channels last: until it was searched for, it
+    counts as ``times`` as long as what it is ``like``, and it is searched for where it would be chosen even so."""
+
+    group: Group
+    operation: Operation
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+    like: Operation | None = None
+    times: float = 1.0
+
+    def ways(self, timed: Timed) -> Iterator[Way]:
+        for candidate, time_us in timed.candidates(self.operation, self.like, self.times):
+            yield Way(self.group, self.operation, self.reads, self.writes, candidate, time_us)
+
+
+def possible(graph: Graph, groups: Iterable[Group], states: States, *, on_gpu: bool) -> tuple[Possible, ...]:
+    """Every group in every layout."""
+    made: dict[Any, Possible] = {}
+    for group in groups:
+        joins = isinstance(group.operation, Join)
+        ways = _ways_to_join(group, states) if joins else _ways_to_lie(group, graph, states, on_gpu=on_gpu)
+        for each in ways:
+            made.setdefault((group, each.operation, each.reads, each.writes), each)
+    return tuple(made.values())
 
 
 def copies(used: Iterable[Place], states: States) -> tuple[CopyWay, ...]:
@@ -195,43 +232,42 @@ def _copy(value: str, source: str, target: str, states: States) -> CopyProblem:
     return CopyProblem(states.named(value, source).spec, states.named(value, target).spec)
 
 
-_Possible = Iterator[tuple[Operation, tuple[Place, ...], tuple[Place, ...]]]
-
-
-def _possible(group: Group, graph: Graph, states: States) -> _Possible:
-    """A group's operation with its operands in each combination of states, and which values it reads and writes in
-    which."""
-    seen = set()
-    each_way = _ways_to_join(group, states) if isinstance(group.operation, Join) else _ways_to_lie(group, graph, states)
-    for operation, reads, writes in each_way:
-        if (operation, reads, writes) not in seen:
-            seen.add((operation, reads, writes))
-            yield operation, reads, writes
-
-
-def _ways_to_lie(group: Group, graph: Graph, states: States) -> _Possible:
+def _ways_to_lie(group: Group, graph: Graph, states: States, *, on_gpu: bool) -> Iterator[Possible]:
     """All operands in one layout, those that are read and those that are written in slices or not. A cast may
     change the layout as well, so that nothing else has to."""
     read_values = [value for _, value in group.reads if value not in graph.constants]
     written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those make their own output
     reading, writing = (_places(values, states) for values in (read_values, written_values))
-    layouts = (Layout.NCHW, Layout.NHWC)
+    layouts = (Layout.NHWC, Layout.NCHW)
     pairs = [*zip(layouts, layouts, strict=True)]
     if isinstance(group.operation, CopyProblem) and group.operation.x.dtype is not group.operation.y.dtype:
         pairs = [*product(layouts, layouts)]
-    for (layout, other), read, written in product(pairs, reading, writing):
-        given = {role: _state(value, layout, None if value in graph.constants else read, states)
-                 for role, value in group.reads}  # fmt: skip
-        made = [_state(value, other, written, states) for value in group.writes]
-        roles = given | dict(zip(map(str, group.operation.outputs), made, strict=True))
-        operation = _lying(group.operation, roles)
-        if operation is not None:
+    slower, last = _slower_in_channels_first(group.operation) if on_gpu else None, None
+    for layout, other in pairs:
+        like, times = (last, slower) if slower is not None and last is not None else (None, 1.0)
+        for read, written in product(reading, writing):
+            given = {role: _state(value, layout, None if value in graph.constants else read, states)
+                     for role, value in group.reads}  # fmt: skip
+            made = [_state(value, other, written, states) for value in group.writes]
+            roles = given | dict(zip(map(str, group.operation.outputs), made, strict=True))
+            operation = _lying(group.operation, roles)
+            if operation is None:
+                continue
             reads = {value: given[role].name for role, value in group.reads if value not in graph.constants}
-            yield (
-                operation,
-                tuple(reads.items()),
-                tuple((value, state.name) for value, state in zip(group.writes, made, strict=True)),
-            )
+            writes = tuple((value, state.name) for value, state in zip(group.writes, made, strict=True))
+            yield Possible(group, operation, tuple(reads.items()), writes, like, times)
+            if like is None and not isinstance(operation, NO_PROBLEM):
+                like = operation  # of the dense operands, which come first
+                last = operation if layout is Layout.NHWC else last
+
+
+def _slower_in_channels_first(operation: Operation) -> float | None:
+    """How many times as long an operation takes on a GPU in channels first, at least; None where that is not known."""
+    if isinstance(operation, PointwiseProblem) and not operation.row:
+        return 1.0  # it moves as many bytes
+    if isinstance(operation, ConvProblem) and operation.groups == 1 and min(operation.c, operation.k) >= _CHANNELS:
+        return _IN_CHANNELS_FIRST if operation.dtype in (DType.FP16, DType.BF16) else None
+    return None
 
 
 def _places(values: Iterable[str], states: States) -> tuple[int | None, ...]:
@@ -244,7 +280,7 @@ def _state(value: str, layout: Layout, place: int | None, states: States) -> Sta
     return sliced[place] if place is not None and place < len(sliced) else states.dense(value, layout)
 
 
-def _ways_to_join(group: Group, states: States) -> _Possible:
+def _ways_to_join(group: Group, states: States) -> Iterator[Possible]:
     """Nothing to do where all parts lie in a slice of the whole, or PyTorch's operator, which copies."""
     operation, (whole,), parts = group.operation, group.writes, [value for _, value in group.reads]
     assert isinstance(operation, Join)
@@ -255,15 +291,12 @@ def _ways_to_join(group: Group, states: States) -> _Possible:
                 for value, start in zip(parts, operation.starts, strict=True)
             ]
             if all(states.knows(*each) for each in reads):
-                yield operation, tuple(reads), ((whole, states.within(whole, place, layout).name),)
+                yield Possible(group, operation, tuple(reads), ((whole, states.within(whole, place, layout).name),))
         given, made = [states.dense(value, layout) for value in parts], states.dense(whole, layout)
         copying = concatenation([state.spec for state in given], made.spec, operation.dim)
         if _lies_so(copying):
-            yield (
-                copying,
-                tuple((value, state.name) for value, state in dict(zip(parts, given, strict=True)).items()),
-                ((whole, made.name),),
-            )
+            lying = tuple((value, state.name) for value, state in dict(zip(parts, given, strict=True)).items())
+            yield Possible(group, copying, lying, ((whole, made.name),))
 
 
 def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | None:

@@ -47,9 +47,8 @@ class Arena:
     def join(self) -> None:
         """Make the current stream wait for the one that used the memory last, where that is another. A stream that is
         being captured waits for nothing: before a capture begins, all work has ended."""
-        if self._last_stream is None or torch_api.is_capturing():
+        last = self._last_stream
+        if last is None or torch_api.current_stream(last.device_index) == last.cuda_stream or torch_api.is_capturing():
             return
-        stream = torch.cuda.current_stream(self._device)
-        if stream != self._last_stream:
-            stream.wait_stream(self._last_stream)
-            self._last_stream = stream
+        self._last_stream = torch.cuda.current_stream(self._device)
+        self._last_stream.wait_stream(last)

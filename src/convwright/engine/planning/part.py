@@ -1,0 +1,44 @@
+"""A part of a network's groups, with what is known of the ways to compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from convwright import flags
+from convwright.engine.planning.ways import Possible, Timed, Way, possible
+from convwright.graph.graph import Graph
+from convwright.graph.groups import Group
+from convwright.graph.operations import NO_PROBLEM, Operation
+from convwright.graph.states import States
+from convwright.tuning.trials.search_input import Progress
+
+
+class Part:
+    """The groups that may multiply in TF32, or those that may not; where ``tf32`` is None, PyTorch's flags say that."""
+
+    def __init__(self, timed: Timed, tf32: bool | None) -> None:
+        self.timed, self.tf32, self.possible = timed, tf32, tuple[Possible, ...]()
+
+    def add(self, new: Iterable[Group], graph: Graph, states: States) -> None:
+        self.possible += possible(graph, new, states, on_gpu=self.timed.on_gpu)
+
+    def search(self, operations: Iterable[Operation], progress: Progress) -> None:
+        with self._flags():
+            self.timed.search((each for each in operations if not isinstance(each, NO_PROBLEM)), progress)
+
+    def ways(self) -> list[Way]:
+        with self._flags():
+            return [way for each in self.possible for way in each.ways(self.timed)]
+
+    def leave_unknown(self) -> None:
+        """Do without what was not searched for."""
+        self.possible = tuple(each for each in self.possible if self.timed.knows(each.operation))
+
+    @contextmanager
+    def _flags(self) -> Iterator[None]:
+        if self.tf32 is None:
+            yield
+            return
+        with flags.tf32(self.tf32), flags.matmul_tf32(self.tf32):
+            yield

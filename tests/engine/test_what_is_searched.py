@@ -1,0 +1,75 @@
+"""Which problems of a network are searched for: those that a plan uses, and those that might be better."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.core.tensor_spec import Layout
+from convwright.engine.export.exported import exported
+from convwright.engine.passes.listed import passed
+from convwright.engine.planning import planned
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planned import Planner
+from convwright.graph.operations import NO_PROBLEM, Operation
+from convwright.settings import Mode
+from convwright.store.store import Store
+
+
+class DenseBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(channels, 16, 3, padding=1) for channels in (16, 32, 48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [F.relu(x)]
+        for conv in self.convs:
+            found.append(conv(torch.cat(found, 1)).sigmoid() * 2)
+        return torch.cat(found, 1).sum((2, 3))
+
+
+def planner(dtype: torch.dtype) -> Planner:
+    model, x = DenseBlock().to(dtype).eval(), torch.randn(8, 16, 32, 32, dtype=dtype)
+    network = passed(exported(model, (x,), (x,)).network).network
+    return Planner(network, profile("h200"), Policy(), mode=Mode.HEURISTIC, store=Store.open(None))
+
+
+def searched(made: Planner) -> list[ConvProblem]:
+    possible = [each.operation for part in made._parts for each in part.possible]
+    return [each for each in dict.fromkeys(possible) if isinstance(each, ConvProblem) and made._timed.knows(each)]
+
+
+def layouts(operations: list[ConvProblem]) -> set[Layout]:
+    return {each.x.layout for each in operations}
+
+
+def lies_in_slices(operation: Operation) -> bool:
+    return any(spec.span_bytes > spec.nbytes for spec in operation.operands.values())
+
+
+def test_slices_are_searched_for_where_they_are_chosen() -> None:
+    made = planner(torch.float32)
+    assert not any(map(lies_in_slices, searched(made)))
+    assert layouts(searched(made)) == {Layout.NCHW, Layout.NHWC}
+    steps = made.assignment(Costs()).steps
+    assert all(step.candidate is not None for step in steps if not isinstance(step.operation, NO_PROBLEM))
+    assert all(made._timed.knows(step.operation) for step in steps)
+
+
+def test_16_bits_are_searched_for_in_channels_last() -> None:
+    made = planner(torch.float16)
+    assert layouts(searched(made)) == {Layout.NHWC}
+    steps = made.assignment(Costs()).steps
+    assert all(made._timed.knows(step.operation) for step in steps)
+
+
+def test_after_the_last_round_what_is_known_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planned, "_ROUNDS", 1)
+    made = planner(torch.float16)
+    steps = made.assignment(Costs()).steps
+    assert all(step.candidate is not None for step in steps if not isinstance(step.operation, NO_PROBLEM))
