@@ -18,7 +18,8 @@ from convwright.errors import BadInput
 @dataclass(frozen=True, slots=True)
 class Foreign(Record):
     """An operator of PyTorch's by its name. ``arguments`` is the strict JSON of its positional arguments and of those
-    by name, in which ``{"tensor": 0}`` is the first of ``inputs``."""
+    by name, in which ``{"tensor": 0}`` is the first of ``inputs``. What the operator gives after ``results`` is
+    dropped."""
 
     kind: ClassVar[str] = "foreign"
 
