@@ -230,6 +230,8 @@ class DrawnNetwork(nn.Module):
             lambda x: F.avg_pool2d(x, taps, stride, padding, ceil_mode=ceil),
             lambda x: F.avg_pool2d(x, taps, stride, padding, count_include_pad=False),
             lambda x: F.adaptive_avg_pool2d(x, 1), lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
+            lambda x: F.max_pool2d(x, taps, stride, padding, return_indices=True)[0],
+            lambda x: F.adaptive_max_pool2d(x, (2, 3)),
             lambda x: x.amax((2, 3), keepdim=True), lambda x: x.mean((2, 3), keepdim=True), lambda x: x.mean((2, 3)),
         ]  # fmt: skip
         return self._draw(st.sampled_from(pools)), [x], None
@@ -284,6 +286,7 @@ class DrawnNetwork(nn.Module):
         rows: list[Callable[[Tensor], Tensor]] = [
             lambda x: x.softmax(dim), lambda x: x.log_softmax(dim), lambda x: x.mean(dim, keepdim=keep),
             lambda x: x.amax(dim, keepdim=keep), lambda x: x.sum(dim, keepdim=keep), lambda x: x.cumsum(dim),
+            lambda x: x.max(dim, keepdim=keep)[0],
         ]  # fmt: skip
         return self._draw(st.sampled_from(rows)), [x], None
 

@@ -86,6 +86,7 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
     (lambda x: x.chunk(2, 3)[0] + x[0, 1, 2, 3], 0),
     (lambda x: torch.stack([x * 2, x + 1, x.relu()], 1).sum(1) + torch.stack([x + 3, x * 3], -1).amax(-1), 0),
     (lambda x: torch.addcmul(x, x, x.permute(0, 1, 2, 3), value=0.5), 0),
+    (lambda x: x.view(2, 2, 2, 6, 5).transpose(1, 2).reshape(x.shape).chunk(2, 1)[1].relu(), 1),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
 from convwright.engine.saving.plan_checks import check_assignment
-from convwright.graph.operations import Foreign, Join
+from convwright.errors import BadInput
+from convwright.graph.operations import Foreign, Join, Part
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -104,6 +106,47 @@ def test_nothing_is_copied_where_parts_lie_in_the_whole(
     assert set(joins(made)) == {Join}
     assert made.assignment.slices
     check(made, model, x)
+
+
+def split_and_joined(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    """As of a C2f block."""
+    found = [*convs[0](x).relu().chunk(2, 1)]
+    found.append(convs[1](found[-1]))
+    return convs[2](torch.cat(found, 1))
+
+
+def gated(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    y = convs[0](x)
+    return convs[1](y[:, :2] * y.narrow(1, 2, 2).sigmoid())
+
+
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("forward", "inputs"), [(split_and_joined, (4, 2, 8)), (gated, (4, 2))])
+def test_parts_are_read_where_they_lie(
+    forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...], memory: torch.memory_format,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8).to(memory_format=memory)
+    made = engine(model, x)
+    kinds = [step.operation.kind for step in made.assignment.steps]
+    assert kinds.count("part") == 2
+    assert not {"copy", "foreign"} & {*kinds}
+    check(made, model, x)
+    made.save(tmp_path)
+    again = load(tmp_path, "cpu")
+    assert again.assignment.steps == made.assignment.steps
+    assert torch.equal(again(x), made(x))
+
+
+def test_a_part_that_does_not_lie_where_its_step_has_it_is_refused() -> None:
+    plan = engine(Convolutions(gated, 4, 2), torch.randn(2, 4, 8, 8)).assignment
+    first, second = (step.writes[0] for step in plan.steps if isinstance(step.operation, Part))
+    elsewhere = replace(plan, slices=plan.slices | {first: plan.slices[second]})
+    with pytest.raises(BadInput, match="does not lie in"):
+        check_assignment(elsewhere, "cpu")
+    gone = {name: place for name, place in plan.slices.items() if name in (first, second)}
+    with pytest.raises(BadInput, match="has no memory of which"):
+        check_assignment(replace(plan, slices=gone), "cpu")
 
 
 def test_all_of_a_dense_block_lies_in_one_whole() -> None:

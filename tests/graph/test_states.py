@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from convwright.core.dtype import DType
+from convwright.core.kinds.copy import CopyProblem as Copy
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.graph.graph import Graph, Node
 from convwright.graph.operations import Join
 from convwright.graph.states import Slice, States
+
+IN = (("x", "in"),)
 
 
 def image(channels: int) -> TensorSpec:
@@ -54,6 +59,37 @@ def test_all_prefixes_of_a_dense_block_lie_in_the_last() -> None:
     slices = States(graph).slices
     assert {part.whole for places in slices.values() for part in places} == {"y6"}
     assert all(len(places) == 1 for places in slices.values())
+
+
+def split(size: int, *ends: int, joined: tuple[str, ...] = ()) -> Graph:
+    """What is computed of an input, cut into parts, some of which are concatenated."""
+    values, nodes = {"in": image(size), "x": image(size)}, [Node("x", Copy(image(size), image(size)), IN, ("x",))]
+    for place, (start, end) in enumerate(pairwise((0, *ends, size))):
+        margins = ((0, 0), (-start, end - size), (0, 0), (0, 0))
+        values[f"p{place}"] = image(end - start)
+        operation = Copy(image(size), image(end - start), margins)
+        nodes.append(Node(f"p{place}", operation, (("x", "x"),), (f"p{place}",)))
+    if joined:
+        inputs = tuple(values[name] for name in joined)
+        values["y"] = image(sum(each.shape[1] for each in inputs))
+        reads = tuple((f"x{place}", name) for place, name in enumerate(joined))
+        nodes.append(Node("y", Join(inputs, values["y"], 1), reads, ("y",)))
+    return Graph(values, tuple(nodes), ("in",), (nodes[-1].name,))
+
+
+def test_what_is_cut_out_of_a_value_lies_in_that() -> None:
+    assert States(split(12, 4, 6)).slices == {
+        "x": (Slice("x", 1, 0),), "p0": (Slice("x", 1, 0),), "p1": (Slice("x", 1, 4),), "p2": (Slice("x", 1, 6),)
+    }  # fmt: skip
+
+
+def test_a_value_whose_parts_are_concatenated_again_lies_where_they_do() -> None:
+    slices = States(split(12, 4, 6, joined=("p2", "p0", "p1", "p2", "p2"))).slices
+    assert slices["x"] == (Slice("y", 1, 6),)
+    assert Slice("y", 1, 10) in slices["p1"]
+    other = States(split(12, 4, 6, joined=("p2", "p0", "p2"))).slices
+    assert other["x"] == (Slice("x", 1, 0),), "a part of it is missing"
+    assert set(other["p0"]) == {Slice("y", 1, 6), Slice("x", 1, 0)}
 
 
 def test_states_are_found_by_their_names() -> None:

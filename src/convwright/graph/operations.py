@@ -1,5 +1,5 @@
 """The operations of a graph that are no problems: operators of PyTorch, which are called as they are, views, and
-concatenation."""
+concatenation. A part that is read where it lies is an operation of plans alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from convwright.errors import BadInput
 @dataclass(frozen=True, slots=True)
 class Foreign(Record):
     """An operator of PyTorch's by its name. ``arguments`` is the strict JSON of its positional arguments and of those
-    by name, in which ``{"tensor": 0}`` is the first of ``inputs``."""
+    by name, in which ``{"tensor": 0}`` is the first of ``inputs``. What the operator gives after ``results`` is
+    dropped."""
 
     kind: ClassVar[str] = "foreign"
 
@@ -109,7 +110,43 @@ class Join(Record):
         return ("y",)
 
 
-Operation = Problem | Foreign | View | Join
+@dataclass(frozen=True, slots=True)
+class Part(Record):
+    """``y`` is as many elements of ``x`` along a dimension as it has, from ``start`` on, in the memory of ``x``."""
+
+    kind: ClassVar[str] = "part"
+
+    x: TensorSpec
+    y: TensorSpec
+    dim: int
+    start: int
+
+    def __post_init__(self) -> None:
+        rank = len(self.x.shape)
+        if not 0 <= self.dim < rank or not 0 <= self.start <= self.end <= self.x.shape[self.dim]:
+            raise BadInput(f"{self.x.shape} has no part from {self.start} on along dimension {self.dim}")
+        others = [(*shape[: self.dim], *shape[self.dim + 1 :]) for shape in (self.x.shape, self.y.shape)]
+        if others[0] != others[1] or self.x.dtype is not self.y.dtype:
+            raise BadInput(f"{self.y.dtype} {self.y.shape} is no part of {self.x.dtype} {self.x.shape}")
+
+    @property
+    def end(self) -> int:
+        return self.start + self.y.shape[self.dim]
+
+    @property
+    def key(self) -> str:
+        return f"part {self.start}:{self.end} of {self.x.shape}, {self.dim}"
+
+    @property
+    def operands(self) -> Mapping[str, TensorSpec]:
+        return {"x": self.x, "y": self.y}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("y",)
+
+
+Operation = Problem | Foreign | View | Join | Part
 # What runs nothing, and what runs no candidate.
-NOTHING_RUNS = (View, Join)
+NOTHING_RUNS = (View, Join, Part)
 NO_PROBLEM = (Foreign, *NOTHING_RUNS)

@@ -1,19 +1,21 @@
 """In which states the values of a graph can lie: dense in a layout, or in a slice of a larger value's memory.
 
 What is concatenated may be written where the whole will lie. Then nothing is copied, and a whole that is itself a part
-of a larger one, or begins like it, lies in the memory of that one.
+of a larger one, or begins like it, lies in the memory of that one. What is cut out of a value may be read where that
+value lies, and a value whose parts are concatenated again lies where they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from convwright.core.kinds.copy import CopyProblem
 from convwright.core.once import once
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.graph.graph import Graph, Node
 from convwright.graph.layouts import dense, layouts_of
-from convwright.graph.operations import Join
+from convwright.graph.operations import Foreign, Join, View
 
 # A value that is a part of several wholes has slices of so many at most.
 _MOST_SLICES = 2
@@ -95,11 +97,15 @@ class States:
 
     @once
     def slices(self) -> Mapping[str, tuple[Slice, ...]]:
-        """Of each value that is a part, or that is concatenated: where it can lie."""
+        """Of each value that is a part or has parts: where it can lie."""
         found: dict[str, tuple[Slice, ...]] = {}
         joins: list[Node] = []
         if not self._sliced:
             return found
+
+        def add(value: str, places: Iterable[Slice]) -> None:
+            found[value] = tuple(dict.fromkeys([*found.get(value, ()), *places]))[:_MOST_SLICES]
+
         for node in reversed([each for each in self._graph.nodes if isinstance(each.operation, Join)]):
             operation, (whole,), parts = node.operation, node.writes, [value for _, value in node.reads]
             assert isinstance(operation, Join)
@@ -107,10 +113,54 @@ class States:
             places = tuple(dict.fromkeys(each for each in inside if each.dim == operation.dim))[:_MOST_SLICES]
             found[whole] = places or (Slice(whole, operation.dim, 0),)
             for value, start in zip(parts, operation.starts, strict=True):
-                here = (replace(place, start=place.start + start) for place in found[whole])
-                found[value] = tuple(dict.fromkeys([*found.get(value, ()), *here]))[:_MOST_SLICES]
+                add(value, _shifted(found[whole], start))
+            for value, start in self._put_together(node):
+                add(value, _shifted(found[whole], start))
             joins.append(node)
+        for value, cut in self.cuts.items():
+            if not parts_within(cut, found.get(cut.whole, ())):
+                add(cut.whole, [Slice(cut.whole, cut.dim, 0)])
+            add(value, parts_within(cut, found[cut.whole]))
         return found
+
+    @once
+    def cuts(self) -> Mapping[str, Slice]:
+        """Of each value that is cut out of another: where it was there. Values that PyTorch's operators or the caller
+        make lie in memory of their own, and are not among the others."""
+        own = {
+            value for node in self._graph.nodes if not isinstance(node.operation, Foreign | View)
+            for value in node.writes
+        }  # fmt: skip
+        return {
+            node.writes[0]: Slice(node.reads[0][1], *node.operation.part)
+            for node in self._graph.nodes
+            if isinstance(node.operation, CopyProblem) and node.operation.part and node.reads[0][1] in own
+        }
+
+    def _put_together(self, join: Node) -> Iterator[tuple[str, int]]:
+        """Values all of whose parts follow one another in a concatenation, and where they begin there."""
+        assert isinstance(join.operation, Join)
+        dim, values, parts = join.operation.dim, self._graph.values, [value for _, value in join.reads]
+        for first, start in enumerate(join.operation.starts):
+            cut, end = self.cuts.get(parts[first]), 0
+            for value in parts[first:]:
+                if cut is None or self.cuts.get(value) != Slice(cut.whole, dim, end):
+                    break
+                end += values[value].shape[dim]
+            if cut is not None and end == values[cut.whole].shape[dim]:
+                yield cut.whole, start
+
+
+def parts_within(cut: Slice, places: Iterable[Slice]) -> list[Slice]:
+    """Where a part lies whose value lies in ``places``."""
+    return [
+        Slice(place.whole, cut.dim, place.start + cut.start)
+        for place in places if place.dim == cut.dim or place.whole == cut.whole
+    ]  # fmt: skip
+
+
+def _shifted(places: Iterable[Slice], start: int) -> list[Slice]:
+    return [replace(place, start=place.start + start) for place in places]
 
 
 def _begun_by(node: Node, larger: Node, found: Mapping[str, tuple[Slice, ...]]) -> Iterator[Slice]:

@@ -65,6 +65,19 @@ class CopyProblem(WrittenProblem):
         return tuple(max(before, 0) for before, _ in self.margins)
 
     @property
+    def part(self) -> tuple[int, int] | None:
+        """The dimension along which elements are left out and where those begin that are kept, where this is all that
+        the copy does.
+
+        >>> CopyProblem.parse("copy ic8ih4 slice:c=2:6").part
+        (1, 2)
+        """
+        cut = [dim for dim, margin in enumerate(self.margins) if margin != (0, 0)]
+        if self.pads or len(cut) != 1 or self.x.dtype is not self.y.dtype:
+            return None
+        return cut[0], self.read_from[cut[0]]
+
+    @property
     def pads(self) -> bool:
         """Whether there are zeros in ``y``."""
         return self.kept != self.y.shape

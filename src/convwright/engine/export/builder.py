@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,8 +50,8 @@ class Builder:
         layer is no more than a part of the model."""
         if node not in self._called:
             path, is_leaf = _layer(node)
-            operator = str(getattr(node.target, "name", lambda: node.name)()).removeprefix("aten::").partition(".")[0]
-            wanted = path if path and is_leaf else ".".join(filter(None, (path, operator.strip("_"))))
+            called = str(getattr(node.target, "name", lambda: node.name)()).removeprefix("aten::").partition(".")[0]
+            wanted = path if path and is_leaf else ".".join(filter(None, (path, called.strip("_"))))
             taken = self._taken.get(wanted, 0)
             self._taken[wanted] = taken + 1
             self._called[node] = wanted if not taken else f"{wanted}:{taken + 1}"
@@ -116,13 +117,10 @@ class Builder:
         return spec
 
     def results(self, node: Any) -> tuple[TensorSpec, ...]:
-        """The same of one that gives several tensors."""
+        """The same of one that gives several tensors, up to the last that is read."""
         made = node.meta["val"]
-        try:
-            several = made if isinstance(made, tuple | list) else (made,)
-            return tuple(TensorSpec(tuple(map(int, each.shape)), core_dtype(each.dtype)) for each in several)
-        except (BadInput, AttributeError, TypeError):
-            raise Unknown(f"it gives {made}, which is no tensor of {', '.join(DType)}") from None
+        several = made[: _read_of(node)] if isinstance(made, tuple | list) else (made,)
+        return tuple(map(_spec_of, several))
 
     def compute(self, name: str, operation: Operation, reads: Mapping[str, str]) -> str:
         """A node with one output, which is called as the node is; one that is there already is not made again."""
@@ -202,6 +200,26 @@ class Builder:
 def per_channel(spec: TensorSpec) -> tuple[int, ...]:
     """The sizes of what is one number for each channel."""
     return (1, spec.shape[1], *(1 for _ in spec.shape[2:]))
+
+
+def _read_of(node: Any) -> int | None:
+    """How many of a node's tensors are read, and those before them; None where one node reads all."""
+    reading = [user for user in node.users if user.users]
+    if any(user.target is not operator.getitem for user in reading):
+        return None
+    return max((user.args[1] + 1 for user in reading), default=0)
+
+
+def _spec_of(made: Any) -> TensorSpec:
+    try:
+        shape, dtype = tuple(map(int, made.shape)), made.dtype
+    except (AttributeError, TypeError):
+        raise Unknown(f"it gives {made}, which is no tensor") from None
+    try:
+        return TensorSpec(shape, core_dtype(dtype))
+    except BadInput:
+        given = str(dtype).removeprefix("torch.")
+        raise Unknown(f"it gives a tensor of {given}, and a network holds {', '.join(DType)} only") from None
 
 
 def _layer(node: Any) -> tuple[str, bool]:

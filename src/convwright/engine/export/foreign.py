@@ -132,13 +132,13 @@ def operator_named(target: str) -> Any:
 
 def prepared(operation: Foreign) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
     """The operator as a function of its tensors. Its results share no memory with them."""
-    operator, arguments = operator_named(operation.target), operation.arguments
+    operator, arguments, wanted = operator_named(operation.target), operation.arguments, len(operation.results)
     is_view = any(each.alias_info is not None for each in torch_api.schema_of(operator).returns)
 
     def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         args, kwargs = read(arguments, tensors)
         result = operator(*args, **kwargs)
-        several = result if isinstance(result, tuple | list) else (result,)
+        several = result[:wanted] if isinstance(result, tuple | list) else (result,)
         return tuple(each.clone() if is_view else each for each in several)
 
     return run

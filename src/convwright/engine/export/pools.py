@@ -2,54 +2,82 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
+from operator import floordiv, mod
 from typing import Any
 
 from convwright.core.dtype import IN_PYTORCH
+from convwright.core.kinds.expression import Apply, Operand
 from convwright.core.kinds.pool import PoolProblem
 from convwright.core.kinds.pool_window import Pooling
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation
-from convwright.engine.export.order import in_order
+from convwright.engine.export.order import Order, in_order, taken
+from convwright.engine.export.rows import reduced
 
 
-def maximum(builder: Builder, node: Any) -> bool:
-    value = _pooled(builder, node, Pooling.MAX)
-    return value is not None and builder.is_(node, value)
+def _fixed(pooling: Pooling) -> Translation:
+    """Windows of a given size."""
+
+    def pool(builder: Builder, node: Any) -> bool:
+        given, dtype = arguments(node), builder.result(node).dtype
+        x = builder.value(given["self"])
+        shape, rank = builder.spec(x).shape, next(rank for rank in _RANKS if f"pool{rank}d" in str(node.target))
+        if len(shape) != rank + 2 or dtype not in IN_PYTORCH or (given.get("divisor_override") or 1) < 1:
+            return False  # an image without a batch, integers, or a sum that changes its sign
+        problem = PoolProblem.of(
+            pooling, shape, given["kernel_size"], stride=given["stride"] or None, padding=given["padding"],
+            dilation=given.get("dilation", 1), ceil=given["ceil_mode"],
+            includes_padding=given.get("count_include_pad", True), divisor=given.get("divisor_override"), dtype=dtype,
+        )  # fmt: skip
+        return _computed(builder, node, problem, x)
+
+    return pool
 
 
-def maximum_with_indices(builder: Builder, node: Any) -> bool:
-    """The same where nothing reads the places of the maxima."""
-    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
-        return False
-    value = _pooled(builder, node, Pooling.MAX)
-    return value is not None and builder.has_parts(node, [(value, in_order(len(builder.spec(value).shape)))])
+def _adaptive(pooling: Pooling) -> Translation:
+    """A given number of windows along each axis. Where they have one size and share nothing, this is an ordinary pool.
+    Where each is one element or the whole axis, it is a reduction, or nothing at all."""
+    tree = Apply(_REDUCTIONS[pooling], (Operand("a"),))
+
+    def pool(builder: Builder, node: Any) -> bool:
+        given, result = arguments(node), builder.result(node)
+        counts, first = given["output_size"], -len(given["output_size"])
+        value, order = builder.permuted(given["self"])
+        sizes = taken(builder.spec(value).shape, order)[first:]
+        if result.dtype not in IN_PYTORCH or 0 in counts or any(map(mod, sizes, counts)):
+            return False  # integers, no windows, or windows of several sizes
+        window = tuple(map(floordiv, sizes, counts))
+        if all(1 in each for each in zip(window, counts, strict=True)):
+            dims = [dim for dim, taps in enumerate(window, first) if taps > 1]
+            return _is(builder, node, *reduced(builder, node, tree, given["self"], dims))
+        if len(result.shape) != len(counts) + 2:
+            return False  # an image without a batch
+        x = builder.value(given["self"])
+        return _computed(builder, node, PoolProblem.of(pooling, builder.spec(x).shape, window, dtype=result.dtype), x)
+
+    return pool
 
 
-def average(builder: Builder, node: Any) -> bool:
-    value = _pooled(builder, node, Pooling.AVG)
-    return value is not None and builder.is_(node, value)
+def _computed(builder: Builder, node: Any, problem: PoolProblem, x: str) -> bool:
+    return _is(builder, node, builder.compute(builder.name(node), problem, {"x": x}), in_order(problem.rank + 2))
 
 
-def _pooled(builder: Builder, node: Any, pooling: Pooling) -> str | None:
-    """The value that pooling computes; None where no problem describes it."""
-    given = arguments(node)
-    x = builder.value(given["self"])
-    spec, rank = builder.spec(x), next(rank for rank in _RANKS if f"pool{rank}d" in str(node.target))
-    if len(spec.shape) != rank + 2 or spec.dtype not in IN_PYTORCH or (given.get("divisor_override") or 1) < 1:
-        return None  # an image without a batch, integers, or a sum that changes its sign
-    problem = PoolProblem.of(
-        pooling, spec.shape, given["kernel_size"], stride=given["stride"] or None, padding=given["padding"],
-        dilation=given.get("dilation", 1), ceil=given["ceil_mode"],
-        includes_padding=given.get("count_include_pad", True), divisor=given.get("divisor_override"), dtype=spec.dtype,
-    )  # fmt: skip
-    return builder.compute(builder.name(node), problem, {"x": x})
+def _is(builder: Builder, node: Any, value: str, order: Order) -> bool:
+    """Let a node stand for what it pools. Where it gives the places of maxima as well, nobody reads these."""
+    if isinstance(node.meta["val"], tuple):
+        return builder.has_parts(node, [(value, order)])
+    return builder.is_permuted(node, value, order)
 
 
 _RANKS = (1, 2, 3)
+_REDUCTIONS = {Pooling.MAX: "max", Pooling.AVG: "mean"}
 TRANSLATIONS: Mapping[str, Translation] = {
-    **dict.fromkeys((f"aten.max_pool{rank}d.default" for rank in _RANKS), maximum),
-    **dict.fromkeys((f"aten.max_pool{rank}d_with_indices.default" for rank in _RANKS), maximum_with_indices),
-    **dict.fromkeys((f"aten.avg_pool{rank}d.default" for rank in _RANKS), average),
-}
+    f"aten.{name}{rank}d{rest}.default": translation
+    for rank in _RANKS
+    for name, rest, translation in (
+        ("max_pool", "", _fixed(Pooling.MAX)), ("max_pool", "_with_indices", _fixed(Pooling.MAX)),
+        ("avg_pool", "", _fixed(Pooling.AVG)),
+        ("adaptive_max_pool", "", _adaptive(Pooling.MAX)), ("adaptive_avg_pool", "", _adaptive(Pooling.AVG)),
+    )
+}  # fmt: skip

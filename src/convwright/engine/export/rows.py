@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
+from convwright.core.dtype import IN_PYTORCH
 from convwright.core.kinds.expression import Apply, Expression, Operand
 from convwright.core.kinds.row_expressions import Norm, softmax
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, per_channel
-from convwright.engine.export.order import inverse, original_dims
+from convwright.engine.export.order import Order, inverse, original_dims
 
 _A = Operand("a")
 
@@ -19,11 +20,19 @@ _A = Operand("a")
 def _reduction(operator: str) -> Translation:
     def reduce(builder: Builder, node: Any) -> bool:
         given = arguments(node)
-        if not given["dim"] or given.get("dtype") is not None:
+        if not given["dim"] or given.get("dtype") is not None or builder.result(node).dtype not in IN_PYTORCH:
             return False
-        return _reduced(builder, node, Apply(operator, (_A,)), given["self"], given["dim"])
+        return builder.is_permuted(node, *reduced(builder, node, Apply(operator, (_A,)), given["self"], given["dim"]))
 
     return reduce
+
+
+def maximum(builder: Builder, node: Any) -> bool:
+    """The largest of each row, of which nobody reads the place."""
+    given = arguments(node)
+    if builder.result(node).dtype not in IN_PYTORCH:
+        return False
+    return builder.has_parts(node, [reduced(builder, node, Apply("max", (_A,)), given["self"], (given["dim"],))])
 
 
 def vector_norm(builder: Builder, node: Any) -> bool:
@@ -33,19 +42,10 @@ def vector_norm(builder: Builder, node: Any) -> bool:
     if given["ord"] != 2 or not given["dim"] or given["dtype"] is not None or not reduces:
         return False
     squares = Apply("sum", (Apply("mul", (_A, _A)),))
-    return _reduced(builder, node, Apply("sqrt", (squares,)), given["self"], given["dim"])
+    return builder.is_permuted(node, *reduced(builder, node, Apply("sqrt", (squares,)), given["self"], given["dim"]))
 
 
-def global_average(builder: Builder, node: Any) -> bool:
-    """Adaptive average pooling to one element."""
-    given = arguments(node)
-    sizes = given["output_size"]
-    if any(size != 1 for size in sizes):
-        return False
-    return _reduced(builder, node, Apply("mean", (_A,)), given["self"], range(-len(sizes), 0))
-
-
-def _reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Sequence[int]) -> bool:
+def reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Iterable[int]) -> tuple[str, Order]:
     """``tree`` reduces its operand to one element of each row; of rows with one element it is left out."""
     (x, order), result = builder.permuted(given), builder.result(node)
     row, shape = original_dims((dim % len(order) for dim in dims), order), builder.spec(x).shape
@@ -54,9 +54,7 @@ def _reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Se
     if prod(shape[dim] for dim in row) > 1:
         name = f"{builder.name(node)}{'_kept' * squeezes}"
         made = builder.compute_expression(name, tree, {"a": x}, TensorSpec(kept, result.dtype), row)
-    if not squeezes:
-        return builder.is_permuted(node, made, order)
-    return builder.is_permuted(node, *builder.without(builder.name(node), made, order, row))
+    return builder.without(builder.name(node), made, order, row) if squeezes else (made, order)
 
 
 def row_softmax(builder: Builder, node: Any) -> bool:
@@ -106,8 +104,8 @@ def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...
 
 TRANSLATIONS: Mapping[str, Translation] = {
     "aten.mean.dim": _reduction("mean"), "aten.sum.dim_IntList": _reduction("sum"),
-    "aten.amax.default": _reduction("max"), "aten.linalg_vector_norm.default": vector_norm,
-    **dict.fromkeys((f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)), global_average),
+    "aten.amax.default": _reduction("max"), "aten.max.dim": maximum,
+    "aten.linalg_vector_norm.default": vector_norm,
     "aten.softmax.int": row_softmax, "aten._softmax.default": row_softmax,
     "aten.layer_norm.default": layer_norm, "aten.instance_norm.default": instance_norm,
     "aten.group_norm.default": group_norm,

@@ -29,8 +29,8 @@ from convwright.graph.choice import Place
 from convwright.graph.graph import Graph
 from convwright.graph.groups import Group
 from convwright.graph.layouts import laid, layouts_of
-from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, View
-from convwright.graph.states import State, States
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, Part, View
+from convwright.graph.states import State, States, parts_within
 from convwright.measuring.timer import measure
 from convwright.prediction.physics import least_us, own_call_us
 from convwright.settings import Mode
@@ -212,7 +212,7 @@ def possible(graph: Graph, groups: Iterable[Group], states: States, *, on_gpu: b
     for group in groups:
         joins = isinstance(group.operation, Join)
         ways = _ways_to_join(group, states) if joins else _ways_to_lie(group, graph, states, on_gpu=on_gpu)
-        for each in ways:
+        for each in (*ways, *_ways_to_cut(group, states)):
             made.setdefault((group, each.operation, each.reads, each.writes), each)
     return tuple(made.values())
 
@@ -297,6 +297,20 @@ def _ways_to_join(group: Group, states: States) -> Iterator[Possible]:
         if _lies_so(copying):
             lying = tuple((value, state.name) for value, state in dict(zip(parts, given, strict=True)).items())
             yield Possible(group, copying, lying, ((whole, made.name),))
+
+
+def _ways_to_cut(group: Group, states: States) -> Iterator[Possible]:
+    """Nothing to do where a part lies in its value's memory."""
+    operation, cut = group.operation, states.cuts.get(group.writes[0])
+    if cut is None or not isinstance(operation, CopyProblem):
+        return
+    (part,), value = group.writes, cut.whole
+    for layout, place in product((Layout.NCHW, Layout.NHWC), states.slices.get(value, ())):
+        for there in parts_within(cut, [place]):
+            given, made = states.within(value, place, layout), states.within(part, there, layout)
+            if states.knows(part, made.name):
+                nothing = Part(operation.x, operation.y, cut.dim, cut.start)
+                yield Possible(group, nothing, ((value, given.name),), ((part, made.name),))
 
 
 def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | None:

@@ -21,7 +21,7 @@ from convwright.engine.running.arena import Arena
 from convwright.engine.running.failure import failure
 from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.running.weights import Weights
-from convwright.graph.operations import Foreign, Join, View
+from convwright.graph.operations import Foreign, Join, Part, View
 from convwright.shortage import needing
 from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
@@ -143,7 +143,7 @@ class Program:
         reads = tuple(self._places[name] for _, name in step.reads)
         if isinstance(step.operation, View):
             return _viewing(reads[0], self._places[step.writes[0]], step.operation.y)
-        if isinstance(step.operation, Join):
+        if isinstance(step.operation, Join | Part):
             return _nothing
         if isinstance(step.operation, Foreign):
             return _calling_pytorch(step.operation, reads, tuple(self._places[name] for name in step.writes))
@@ -226,7 +226,7 @@ class _ComputingByRole:
 
 
 def _nothing(values: Values) -> None:
-    """What is joined where it lies."""
+    """What is joined where it lies, and parts of what is."""
 
 
 def _copied(run: _Run, place: int, out: Tensor) -> _Run:

@@ -16,7 +16,7 @@ from convwright.engine.export.foreign import compute, devices, on_meta
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.lifetimes import WORKSPACE
 from convwright.errors import BadInput
-from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, View
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Part, View
 from convwright.tensors import core_dtype, empty
 
 # No memory has as many bytes. What is more could not be counted in 64 bits.
@@ -105,6 +105,8 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
             yield f"{step.name} is a view of what is not dense"
     if isinstance(operation, Join):
         yield from _wrong_join(step, operation, plan)
+    if isinstance(operation, Part):
+        yield from _wrong_part(step, operation, plan)
 
 
 def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
@@ -122,6 +124,18 @@ def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
         held = plan.tensors[part]
         if not same_order(held.shape, held.strides, lies.strides):
             yield f"{part!r} does not lie as {step.name} has it"
+
+
+def _wrong_part(step: Step, operation: Part, plan: Assignment) -> Iterator[str]:
+    """Nothing runs: the part must lie in the memory of what it is a part of."""
+    ((_, whole),), (part,) = step.reads, step.writes
+    if whole not in plan.slices:
+        yield f"{whole!r} has no memory of which {step.name} could be a part"
+        return
+    (buffer, begin), lies, held = plan.slices[whole], plan.tensors[whole], plan.tensors[part]
+    start = begin + operation.start * lies.strides[operation.dim] * lies.dtype.nbytes
+    if plan.slices.get(part) != (buffer, start) or not same_order(held.shape, held.strides, lies.strides):
+        yield f"{part!r} does not lie in {whole!r} as {step.name} has it"
 
 
 def _wrong_call(name: str, operation: Foreign, device: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.graph.graph import Graph, Node
-from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, View
+from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, Part, View
 from convwright.tuning.asked import named
 from convwright.tuning.find import resolved
 
@@ -74,7 +74,7 @@ def graph_read(plan: Mapping[str, Any]) -> Graph:
     data = plan["graph"]
     constants = {name: _spec(spec) for name, spec in plan["constants"].items()}
     nodes = (
-        Node(each["name"], _operation(each["operation"]), tuple(each["reads"].items()), tuple(each["writes"]))
+        Node(each["name"], _of_graph(each["operation"]), tuple(each["reads"].items()), tuple(each["writes"]))
         for each in data["nodes"]
     )
     values = constants | {name: _spec(spec) for name, spec in data["values"].items()}
@@ -109,6 +109,9 @@ def _operation_text(operation: Operation) -> Any:
         return {
             "join": [_spec_text(spec) for spec in operation.inputs], "as": _spec_text(operation.y), "dim": operation.dim
         }  # fmt: skip
+    if isinstance(operation, Part):
+        x, y = map(_spec_text, (operation.x, operation.y))
+        return {"part": y, "of": x, "dim": operation.dim, "start": operation.start}
     return operation.key
 
 
@@ -119,8 +122,17 @@ def _operation(data: Any) -> Operation:
         return View(_spec(data["view"]), _spec(data["as"]))
     if "join" in data:
         return Join(tuple(map(_spec, data["join"])), _spec(data["as"]), int(data["dim"]))
+    if "part" in data:
+        return Part(_spec(data["of"]), _spec(data["part"]), int(data["dim"]), int(data["start"]))
     inputs, results = (tuple(map(_spec, data[name])) for name in ("inputs", "results"))
     return Foreign(str(data["target"]), str(data["arguments"]), inputs, results)
+
+
+def _of_graph(data: Any) -> Operation:
+    operation = _operation(data)
+    if isinstance(operation, Part):
+        raise BadInput("a graph copies parts, and only a plan reads them where they lie")
+    return operation
 
 
 def _spec_text(spec: TensorSpec) -> list[Any]:
