@@ -63,6 +63,7 @@ class Walk:
     def of(cls, problem: PointwiseProblem | CopyProblem) -> Walk:
         """The walk that computes ``problem``."""
         if isinstance(problem, PointwiseProblem):
+            problem = problem.ungrouped
             reads = tuple(spec for _, spec in problem.inputs)
             if problem.row:
                 outer, row = _rows(problem, reads)
