@@ -44,7 +44,8 @@ def small(candidate: Candidate) -> list[Candidate]:
     walk = Walk.of(candidate.problem)
     if walk.row:
         columns = Tile.of(candidate).columns
-        return [replace(candidate, config=Tile(rows, columns, 1).config) for rows in (1, 4)]
+        parts = [Tile(2, 4, 1)] if walk.row_size > 4 else []
+        return [replace(candidate, config=tile.config) for tile in (Tile(1, columns, 1), Tile(4, columns, 1), *parts)]
     shapes = [Tile(0, 8, 1)] + ([Tile(4, 2, 1)] if len(walk.dims) > 1 else [])
     return [replace(candidate, config=tile.config) for tile in shapes]
 
@@ -93,6 +94,9 @@ LAYER_NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) 
         'pointwise "max(a) + s" mb2ic3ih4 row:cw y:nh s:1 tag:nhwc',
         'pointwise "max(-abs(a))" mb3ic5 y:n',
         'pointwise "sum(a) + a" 3x1',
+        f'pointwise "relu({LAYER_NORM})" mb2ic6ih3 row:chw groups:2 g:c b:c',
+        f'pointwise "silu({LAYER_NORM})" mb1ic6ih3 row:chw groups:3 g:c b:c tag:nhwc dt:fp16',
+        f'pointwise "{LAYER_NORM}" mb2ic8iw3 row:cw groups:4 g:c b:c',
     ],
 )
 def test_rows_of_every_kind_of_data(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from convwright.backends.triton.by_role.served import DTYPES, MOST_PROGRAMS, offered, why_not_served
 from convwright.backends.triton.elementwise.source import NAME as KERNEL
 from convwright.backends.triton.elementwise.source import source
-from convwright.backends.triton.elementwise.tile import MOST_OF_A_ROW, Tile, tiles
+from convwright.backends.triton.elementwise.tile import Tile, tiles
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.generated.kernel import kernel
 from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
@@ -43,8 +43,6 @@ def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
     reason = why_not_served(problem, computed=computed, rounded=rounded)
     if reason is not None:
         return reason
-    if isinstance(problem, PointwiseProblem) and problem.row and problem.row_size > MOST_OF_A_ROW:
-        return f"holds a row in registers, at most {MOST_OF_A_ROW:,} elements, got {problem.row_size:,}"
     return None if rounded <= {*DTYPES} else "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
 
 

@@ -15,8 +15,12 @@ _WARPS = 4
 _AREAS = (2048, 4096, 1024)
 _SQUARES = ((64, 64), (32, 32), (32, 128), (128, 32))
 _MOST_COLUMNS = 1024
-# A program holds a row in registers: 64 numbers of an operand in each of 512 threads.
-MOST_OF_A_ROW = 2**15
+# A program holds a row of so many elements in registers: 64 numbers of an operand in each of 512 threads.
+_MOST_OF_A_ROW = 2**15
+# What a program holds of longer rows, so that each thread has several loads under way, and its warps.
+_PARTS_OF_ROWS = ((8192, 16), (16384, 16), (4096, 8))
+# Where less than that of a row lies side by side, the memory moves more than is read of it.
+_SECTOR_BYTES = 32
 _SIDE_BY_SIDE = (32, 64, 16)
 _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
 
@@ -26,8 +30,12 @@ class Tile(RoleTile):
     """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``: those
     lie along the dimension across which an operand is read, or else along the one before the last.
 
-    Where rows are reduced a program has all of a row in its columns, and ``rows`` of them.
+    Where rows are reduced a program has all of a row in its columns, or a part of it at a time, and ``rows`` of them.
     """
+
+    def cuts_rows(self, walk: Walk) -> bool:
+        """Whether a row is more than a program has at a time."""
+        return walk.row > 0 and walk.row_size > self.columns
 
     def programs(self, walk: Walk) -> int:
         """How many of them cover the output."""
@@ -50,7 +58,7 @@ def rows_of(walk: Walk) -> int:
 def tiles(walk: Walk) -> list[Tile]:
     """The few that are worth trying, the most promising first."""
     if walk.row:
-        return _whole_rows(walk)
+        return _whole_rows(walk) if walk.row_size <= _MOST_OF_A_ROW else _parts_of_rows(walk)
     if len(walk.dims) < 2:
         return _flat(walk)
     return [*_crossing(walk), *_flat(walk)[:1]] if walk.across is not None else [*_flat(walk), *_in_rows(walk)]
@@ -77,9 +85,19 @@ def _whole_rows(walk: Walk) -> list[Tile]:
     columns, most = power_of_two(walk.row_size), power_of_two(walk.dims[walk.outer].size)
     counts = [max(area // columns, 1) for area in _AREAS]
     if walk.is_side_by_side:
-        counts = [count for count in _SIDE_BY_SIDE if count * columns <= MOST_OF_A_ROW] + counts[:1]
+        counts = [count for count in _SIDE_BY_SIDE if count * columns <= _MOST_OF_A_ROW] + counts[:1]
     heights = dict.fromkeys(min(count, most) for count in counts)
     return [Tile(rows, columns, min(max(rows * columns // _ELEMENTS_OF_A_WARP, 1), _MOST_WARPS)) for rows in heights]
+
+
+def _parts_of_rows(walk: Walk) -> list[Tile]:
+    """Of one row, and of more where their neighbours are read together."""
+    run_bytes = walk.dims[-1].size * min(spec.dtype.nbytes for spec in walk.reads)
+    tiles = [Tile(1, area, warps) for area, warps in _PARTS_OF_ROWS]
+    if walk.is_side_by_side or run_bytes < _SECTOR_BYTES:
+        rows = min(power_of_two(walk.dims[walk.outer].size), _SIDE_BY_SIDE[0])
+        tiles = [*(Tile(rows, area // rows, warps) for area, warps in _PARTS_OF_ROWS), tiles[0]]
+    return list(dict.fromkeys(tiles))
 
 
 def _crossing(walk: Walk) -> list[Tile]:
