@@ -17,7 +17,7 @@ import torch
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.registry import backend
-from convwright.backends.triton.elementwise.offers import NAME, kernel_call
+from convwright.backends.triton.elementwise.offers import NAME, kernel_call, kernel_calls
 from convwright.backends.triton.elementwise.source import NAME as KERNEL
 from convwright.backends.triton.elementwise.source import source
 from convwright.backends.triton.elementwise.tile import Tile
@@ -213,9 +213,22 @@ def test_rows_compile_and_are_read_once(text: str, dtype: str) -> None:
 def test_long_rows_are_read_part_by_part(text: str) -> None:
     for candidate in offered(parse(text)):
         assert Tile.of(candidate).cuts_rows(walk_of(text))
-        compiled = kernel_call(candidate).compile("sm_90")
-        assert compiled.metadata.global_scratch_size == 0
-        assert re.search(r"ld\.global[.\w:]*v[24]", compiled.asm["ptx"])
+        compiled = [call.compile("sm_90") for call in kernel_calls(candidate)]
+        assert all(each.metadata.global_scratch_size == 0 for each in compiled)
+        assert re.search(r"ld\.global[.\w:]*v[24]", compiled[0].asm["ptx"])
+
+
+def test_programs_share_long_rows_where_these_are_few() -> None:
+    few, *_, alone = offered(parse('pointwise "a - mean(a)" mb1ic4ih256 row:hw'))
+    assert few.id == "triton/elementwise[rows=1,columns=8192,warps=16,parts=8,launches=2]"
+    assert few.workspace_bytes == 4 * 8 * 4
+    assert [call.blocks for call in kernel_calls(few)] == [32, 32]
+    assert alone.id == "triton/elementwise[rows=1,columns=8192,warps=16]"
+    assert few.estimated_us is not None
+    assert alone.estimated_us is not None
+    assert few.estimated_us < alone.estimated_us
+    many = offered(parse('pointwise "mean(a)" mb64ic64ih256 row:hw y:nc'))
+    assert {Tile.of(each).launches for each in many} == {1}
 
 
 @not_interpreted
@@ -268,6 +281,23 @@ def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
     assert "int64" not in source(small, Tile(0, 1024, 4), precise=False)
     assert ".to(tl.int64)" in source(large, Tile(0, 1024, 4), precise=False)
     assert ".to(tl.int64)" in source(walk_of("copy 64x64 33554432/1->1/64"), Tile(32, 32, 4), precise=False)
+
+
+@not_interpreted
+def test_kernels_that_share_rows_are_launched_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeCudaDriver(monkeypatch)
+    member, candidate = backend("triton", "pointwise"), offered(parse('pointwise "a - mean(a)" mb1ic1ih256 row:hw'))[0]
+    assert isinstance(member, Writable)
+    plan = member.build(candidate, PRESENT)
+    operands = {role: empty(spec, "cpu") for role, spec in candidate.problem.operands.items()}
+    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
+    bind(plan, operands, workspace)()
+    bind(member.read(candidate, PRESENT, str(member.written(plan))), operands, workspace)()
+    addresses = [tensor.data_ptr() for tensor in (operands["a"], operands["y"], workspace)]
+    assert [launch.arguments[:3] for launch in driver.launches] == [addresses] * 4
+    first, second, *again = (launch.function for launch in driver.launches)
+    assert first != second
+    assert again == [first, second]
 
 
 @not_interpreted

@@ -42,13 +42,14 @@ _DTYPES = {"fp32": "tl.float32", "fp16": "tl.float16", "bf16": "tl.bfloat16"}
 _OFFSETS_32_BITS = 2**31
 
 
-def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
-    """The kernel's source: every size and stride is a number in it, which the compiler divides and vectorises by."""
-    reads = [f"p{place}" for place in range(len(walk.reads))]
-    lines = [f"{_HEAD}{', '.join(reads)}, y, OVERLAPS: tl.constexpr):"]
-    body = ["wait_for_the_kernel_ahead(OVERLAPS)", *_places(walk, tile)]
+def source(walk: Walk, tile: Tile, *, precise: bool, launch: int = 0) -> str:
+    """The source of a kernel, of which a tile may need several ``launches``: every size and stride is a number in it,
+    which the compiler divides and vectorises by."""
+    pointers = [*(f"p{place}" for place in range(len(walk.reads))), "y", *(["sums"] if tile.parts > 1 else [])]
+    lines = [f"{_HEAD}{', '.join(pointers)}, OVERLAPS: tl.constexpr):"]
+    body = ["wait_for_the_kernel_ahead(OVERLAPS)", *_places(walk, tile, tile.parts_of(walk, launch))]
     if tile.cuts_rows(walk):
-        body += _passes(walk, tile, precise=precise)
+        body += _passes(walk, tile, launch, precise=precise)
     elif isinstance(walk.expression, Operand):
         body += [f"v0 = {_load(walk, tile, 0)}", *_stored(walk, tile)]
     else:
@@ -56,10 +57,13 @@ def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
     return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
 
 
-def _places(walk: Walk, tile: Tile) -> Iterator[str]:
+def _places(walk: Walk, tile: Tile, parts: int) -> Iterator[str]:
     """The coordinates of a program's elements along each dimension, c0, c1, …, and where there are such."""
     wide = ".to(tl.int64)" if _is_wide(walk) else ""
     yield f"program = tl.program_id(0){wide}"
+    if parts > 1:
+        yield f"part = program % {parts}"
+        yield f"program = program // {parts}"
     last, inner = len(walk.dims) - 1, 1
     if not tile.rows:
         yield f"at = program * {tile.columns} + tl.arange(0, {tile.columns})"
@@ -89,11 +93,13 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
 
 
 def _in_a_row(walk: Walk, tile: Tile) -> Iterator[str]:
-    """The coordinates inside a row, of which a program has the whole, or what is left from ``start`` on."""
+    """The coordinates inside a row, of which a program has the whole, or some from ``start`` on, in its part."""
     yield f"at = tl.arange(0, {tile.columns})[None, :]"
     if tile.cuts_rows(walk):
         yield f"at = start + at{'.to(tl.int64)' if _is_wide(walk) else ''}"
-    if walk.row_size % tile.columns:
+    if tile.parts > 1:
+        yield f"at = part * {tile.part_size(walk)} + at"
+    if not tile.fills_rows(walk):
         yield f"in_row = at < {walk.row_size}"
     yield from _divided(walk, walk.outer + 1)
 
@@ -136,7 +142,7 @@ def _where(walk: Walk, tile: Tile, place: int | None) -> tuple[str, str]:
 def _mask(walk: Walk, tile: Tile, place: int) -> str | None:
     """The name of what says which elements there are along a dimension; None where there are all."""
     if walk.row and place > walk.outer:
-        return "in_row" if walk.row_size % tile.columns else None
+        return None if tile.fills_rows(walk) else "in_row"
     return f"kept{place}" if walk.dims[place].size % _lanes(walk, tile, place) else None
 
 
@@ -178,38 +184,72 @@ def _is_wide(walk: Walk) -> bool:
     return max(*map(reached, walk.reads), reached(walk.y), padded, 2 * count) >= _OFFSETS_32_BITS // 2
 
 
-def _passes(walk: Walk, tile: Tile, *, precise: bool) -> Iterator[str]:
-    """A row that is cut is read once for all reductions that need no others, again for those that need these, and so
-    on, and then for the output."""
-    known, left = dict[Expression, None](), [*reductions(walk.expression)]
-    loop = f"for start in range(0, {walk.row_size}, {tile.columns}):"
-    while left:
-        now = [step for step in left if not any(other in left for other in reductions(step.arguments[0]))]
-        called = {step: _called(walk, step) for step in now}
-        for step in now:
-            yield f"{called[step]} = tl.full([{tile.rows}, {tile.columns}], {_neutral(step)}, tl.float32)"
-        yield loop
-        body = [*_in_a_row(walk, tile)]
-        body += _arithmetic(walk, tile, _needed([step.arguments[0] for step in now], known), precise=precise)
-        for step in now:
-            given = _in_row(_called(walk, step.arguments[0]), step, walk, tile)
-            both = f"of.maximum({called[step]}, {given})" if step.operator == "max" else f"{called[step]} + {given}"
-            body.append(f"{called[step]} = {both}")
-        yield from _indented(body)
-        for step in now:
-            yield f"{called[step]} = {_over_lanes(step, called[step], walk, precise)}"
-        known |= dict.fromkeys(now)
-        left = [step for step in left if step not in known]
+def _passes(walk: Walk, tile: Tile, launch: int, *, precise: bool) -> Iterator[str]:
+    """A row that is cut is read once for each level of reductions, and once for the output. Where several programs have
+    parts of it, each of these is a launch, before which the others have stored what they reduced."""
+    known = dict[Expression, None]()
+    if tile.parts > 1:
+        yield f"row = {_row_number(walk)}"
+    for number, level in enumerate(walk.levels):
+        if number < launch:
+            for step in level:
+                yield f"{_called(walk, step)} = {_over_lanes(step, _loaded_parts(step, walk, tile), walk, precise)}"
+        else:
+            yield from _reducing(level, known, walk, tile, precise=precise)
+            if tile.parts > 1:
+                yield from _stored_parts(level, walk, tile)
+                return
+            for step in level:
+                yield f"{_called(walk, step)} = {_over_lanes(step, _called(walk, step), walk, precise)}"
+        known |= dict.fromkeys(level)
     lines = [*_arithmetic(walk, tile, _needed([walk.expression], known), precise=precise), *_stored(walk, tile)]
-    if _is_reduced(walk):
-        yield from lines
-    else:
-        yield loop
-        yield from _indented([*_in_a_row(walk, tile), *lines])
+    yield from lines if walk.is_reduced else _loop([*_in_a_row(walk, tile), *lines], walk, tile)
 
 
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"    {line}" for line in lines)
+def _reducing(
+    level: Iterable[Apply], known: Container[Expression], walk: Walk, tile: Tile, *, precise: bool
+) -> Iterator[str]:
+    """What each lane of a tile has of reductions, in their variables."""
+    body = [*_in_a_row(walk, tile)]
+    body += _arithmetic(walk, tile, _needed([step.arguments[0] for step in level], known), precise=precise)
+    for step in level:
+        called, given = _called(walk, step), _in_row(_called(walk, step.arguments[0]), step, walk, tile)
+        yield f"{called} = tl.full([{tile.rows}, {tile.columns}], {_neutral(step)}, tl.float32)"
+        body.append(
+            f"{called} = " + (f"of.maximum({called}, {given})" if step.operator == "max" else f"{called} + {given}")
+        )
+    yield from _loop(body, walk, tile)
+
+
+def _loop(body: Iterable[str], walk: Walk, tile: Tile) -> Iterator[str]:
+    """Over the part of a row that a program has."""
+    yield f"for start in range(0, {tile.part_size(walk)}, {tile.columns}):"
+    yield from (f"    {line}" for line in body)
+
+
+def _row_number(walk: Walk) -> str:
+    """Which of all rows those of a tile are."""
+    sizes = [dim.size for dim in walk.dims[: walk.outer + 1]]
+    return " + ".join(_times(f"c{place}", prod(sizes[place + 1 :])) for place in range(len(sizes)))
+
+
+def _stored_parts(level: Iterable[Apply], walk: Walk, tile: Tile) -> Iterator[str]:
+    mask = _mask(walk, tile, walk.outer)
+    for step in level:
+        reduced = f"of.row_{'max' if step.operator == 'max' else 'sum'}({_called(walk, step)})"
+        yield f"tl.store({_parts(step, walk, tile)} + part, {reduced}{f', mask={mask}' if mask else ''})"
+
+
+def _loaded_parts(step: Apply, walk: Walk, tile: Tile) -> str:
+    mask = _mask(walk, tile, walk.outer)
+    where = f"{_parts(step, walk, tile)} + tl.arange(0, {tile.parts})[None, :]"
+    return f"tl.load({where}{f', mask={mask}, other=0' if mask else ''})"
+
+
+def _parts(step: Apply, walk: Walk, tile: Tile) -> str:
+    """Where the parts of a reduction begin in the workspace."""
+    every = reductions(walk.expression)
+    return f"sums + (row * {len(every)} + {every.index(step)}) * {tile.parts}"
 
 
 def _needed(wanted: Iterable[Expression], known: Container[Expression]) -> tuple[Expression, ...]:
@@ -224,10 +264,6 @@ def _needed(wanted: Iterable[Expression], known: Container[Expression]) -> tuple
 def _called(walk: Walk, step: Expression) -> str:
     """The variable of a step's value."""
     return f"v{steps(walk.expression).index(step)}"
-
-
-def _is_reduced(walk: Walk) -> bool:
-    return bool(walk.row) and not any(dim.stride for dim in walk.dims[walk.outer + 1 :])
 
 
 def _arithmetic(walk: Walk, tile: Tile, order: Iterable[Expression], *, precise: bool) -> Iterator[str]:
@@ -250,7 +286,7 @@ def _arithmetic(walk: Walk, tile: Tile, order: Iterable[Expression], *, precise:
 
 def _stored(walk: Walk, tile: Tile) -> Iterator[str]:
     """Store the value of the expression, in the shape of a tile."""
-    shape = f"[{tile.rows}, {1 if _is_reduced(walk) else tile.columns}]" if tile.rows else f"[{tile.columns}]"
+    shape = f"[{tile.rows}, {1 if walk.is_reduced else tile.columns}]" if tile.rows else f"[{tile.columns}]"
     yield f"result = tl.broadcast_to({_called(walk, walk.expression)}, {shape})"
     offset, mask = _where(walk, tile, None)
     yield f"tl.store(y + {offset}, result.to(y.dtype.element_ty){f', mask={mask}' if mask else ''})"
@@ -263,7 +299,7 @@ def _neutral(step: Apply) -> str:
 
 def _in_row(given: str, step: Apply, walk: Walk, tile: Tile) -> str:
     """What a reduction reads, without the lanes of a tile that are in no row."""
-    return f"tl.where(in_row, {given}, {_neutral(step)})" if walk.row_size % tile.columns else given
+    return given if tile.fills_rows(walk) else f"tl.where(in_row, {given}, {_neutral(step)})"
 
 
 def _over_lanes(step: Apply, given: str, walk: Walk, precise: bool) -> str:
