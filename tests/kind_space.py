@@ -116,7 +116,9 @@ def row_problems(draw: st.DrawFn, dtypes: tuple[DType, ...] = IN_PYTORCH, *, cas
         inputs.append((name, draw(strided(own, draw(st.sampled_from(dtypes))))))
     y_shape = one if is_one and draw(st.booleans()) else shape
     y = draw(strided(y_shape, draw(st.sampled_from(dtypes))))
-    return PointwiseProblem(expression, tuple(inputs), y, tuple(row))
+    divided = shape[min(row)] if y_shape == shape else 1
+    groups = draw(st.sampled_from([count for count in range(1, divided + 1) if divided % count == 0]))
+    return PointwiseProblem(expression, tuple(inputs), y, tuple(row), groups)
 
 
 @st.composite

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, steps
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.tensors import torch_dtype
 
 # What stands for a step of an expression: numbers of constants stay numbers, which promote no dtype.
@@ -59,6 +60,30 @@ FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
 }
 # These are told the dimensions of a row, and take ``keepdim`` and ``out``.
 REDUCTIONS: Mapping[str, Callable[..., Tensor]] = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+
+
+def computing(problem: PointwiseProblem, dtype: torch.dtype) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A problem as a function of its operands by name, as ``compiled`` makes one of an expression. What is one value
+    along a dimension of the output has size 1 there."""
+    plain = problem.ungrouped
+    compute = compiled(plain.expression, dtype, plain.row)
+    if problem.groups == 1:
+        return compute
+
+    def compute_groups(operands: Mapping[str, Tensor]) -> Tensor:
+        made = compute({name: in_groups(problem, tensor) for name, tensor in operands.items()})
+        return made.expand(plain.y.shape).flatten(problem.row[0], problem.row[0] + 1)
+
+    return compute_groups
+
+
+def in_groups(problem: PointwiseProblem, tensor: Tensor) -> Tensor:
+    """An operand as that of ``problem.ungrouped``: a view."""
+    if problem.groups == 1:
+        return tensor
+    dim, shape = problem.row[0], tensor.shape
+    groups = problem.groups if shape[dim] > 1 else 1
+    return tensor.view(*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])
 
 
 def compiled(

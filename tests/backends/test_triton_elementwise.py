@@ -17,7 +17,7 @@ import torch
 from backends.fake_cuda_driver import FakeCudaDriver
 from backends.interpreted import passes_in_the_interpreter
 from convwright.backends.registry import backend
-from convwright.backends.triton.elementwise.offers import NAME, kernel_call
+from convwright.backends.triton.elementwise.offers import NAME, kernel_call, kernel_calls
 from convwright.backends.triton.elementwise.source import NAME as KERNEL
 from convwright.backends.triton.elementwise.source import source
 from convwright.backends.triton.elementwise.tile import Tile
@@ -86,7 +86,6 @@ def test_a_walk_has_few_dimensions(text: str, sizes: list[int], across: int | No
         ("copy mb4ic8 dt:fp64->fp32", "computes fp32, fp16, bf16, not fp64"),
         ('pointwise "a + b" mb0ic8', "needs something to compute, got an output of (0, 8)"),
         ("copy mb4ic8 nchw->nchw slice:c=0:0", "needs something to compute"),
-        ('pointwise "sum(a)" mb2ic32769', "a row in registers, at most 32,768 elements, got 32,769"),
         ("copy mb2ic4 nchw->8796093022208/1", "span less than 2^40 bytes"),
     ],
 )
@@ -117,6 +116,7 @@ def test_few_candidates_are_listed_with_what_they_should_take() -> None:
         ('pointwise "a / sum(a)" mb4096ic1000', ["rows=2,columns=1024,warps=4", "rows=4,columns=1024,warps=8",
                                                  "rows=1,columns=1024,warps=2"]),
         ('pointwise "a / sum(a)" mb4096ic32768', ["rows=1,columns=32768,warps=16"]),
+        ('pointwise "a / sum(a)" mb2ic8ih128 row:chw groups:4', ["rows=1,columns=32768,warps=16"]),
         # Neighbours are pixels, so a program has many of them.
         ('pointwise "a / sum(a)" mb8ic64ih56 row:c', ["rows=32,columns=64,warps=4", "rows=64,columns=64,warps=8",
                                                       "rows=16,columns=64,warps=2"]),
@@ -202,6 +202,36 @@ def test_rows_compile_and_are_read_once(text: str, dtype: str) -> None:
 
 
 @not_interpreted
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pointwise "silu((a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) * g + b)" '
+        "mb2ic32ih256 row:chw groups:8 g:c b:c dt:fp16 tag:nhwc",
+        'pointwise "max(a) + s" mb2ic3ih300 row:hw y:nc s:n',
+    ],
+)
+def test_long_rows_are_read_part_by_part(text: str) -> None:
+    for candidate in offered(parse(text)):
+        assert Tile.of(candidate).cuts_rows(walk_of(text))
+        compiled = [call.compile("sm_90") for call in kernel_calls(candidate)]
+        assert all(each.metadata.global_scratch_size == 0 for each in compiled)
+        assert re.search(r"ld\.global[.\w:]*v[24]", compiled[0].asm["ptx"])
+
+
+def test_programs_share_long_rows_where_these_are_few() -> None:
+    few, *_, alone = offered(parse('pointwise "a - mean(a)" mb1ic4ih256 row:hw'))
+    assert few.id == "triton/elementwise[rows=1,columns=8192,warps=16,parts=8,launches=2]"
+    assert few.workspace_bytes == 4 * 8 * 4
+    assert [call.blocks for call in kernel_calls(few)] == [32, 32]
+    assert alone.id == "triton/elementwise[rows=1,columns=8192,warps=16]"
+    assert few.estimated_us is not None
+    assert alone.estimated_us is not None
+    assert few.estimated_us < alone.estimated_us
+    many = offered(parse('pointwise "mean(a)" mb64ic64ih256 row:hw y:nc'))
+    assert {Tile.of(each).launches for each in many} == {1}
+
+
+@not_interpreted
 @pytest.mark.parametrize("text", ["copy mb32ic64ih56 nchw->nhwc", 'pointwise "a + b" mb32ic64ih56 b:nhwc dt:fp16'])
 def test_what_lies_across_goes_through_shared_memory(text: str) -> None:
     call = kernel_call(offered(parse(text))[0])
@@ -251,6 +281,23 @@ def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
     assert "int64" not in source(small, Tile(0, 1024, 4), precise=False)
     assert ".to(tl.int64)" in source(large, Tile(0, 1024, 4), precise=False)
     assert ".to(tl.int64)" in source(walk_of("copy 64x64 33554432/1->1/64"), Tile(32, 32, 4), precise=False)
+
+
+@not_interpreted
+def test_kernels_that_share_rows_are_launched_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeCudaDriver(monkeypatch)
+    member, candidate = backend("triton", "pointwise"), offered(parse('pointwise "a - mean(a)" mb1ic1ih256 row:hw'))[0]
+    assert isinstance(member, Writable)
+    plan = member.build(candidate, PRESENT)
+    operands = {role: empty(spec, "cpu") for role, spec in candidate.problem.operands.items()}
+    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8)
+    bind(plan, operands, workspace)()
+    bind(member.read(candidate, PRESENT, str(member.written(plan))), operands, workspace)()
+    addresses = [tensor.data_ptr() for tensor in (operands["a"], operands["y"], workspace)]
+    assert [launch.arguments[:3] for launch in driver.launches] == [addresses] * 4
+    first, second, *again = (launch.function for launch in driver.launches)
+    assert first != second
+    assert again == [first, second]
 
 
 @not_interpreted

@@ -105,7 +105,8 @@ def test_permuted_values(place: int) -> None:
         (nn.InstanceNorm2d(4), []),
         (nn.GroupNorm(1, 4), []),
         (nn.GroupNorm(4, 4), []),
-        (nn.GroupNorm(2, 4), ["aten.group_norm.default"]),
+        (nn.GroupNorm(2, 4), []),
+        (nn.GroupNorm(2, 4, affine=False), []),
         (nn.InstanceNorm2d(4, track_running_stats=True), ["aten.instance_norm.default"]),
     ],
 )
@@ -114,6 +115,20 @@ def test_norms(layer: nn.Module, others: list[str]) -> None:
     for parameter in layer.parameters():
         nn.init.normal_(parameter)
     assert foreign(check(nn.Sequential(nn.Conv2d(4, 4, 1), layer, nn.ReLU()))) == others
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 4, 5), (2, 4, 3, 2), (1, 4, 3, 2, 5)])
+def test_groups_of_channels(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    x, norm = torch.randn(shape), nn.GroupNorm(2, 4)
+    nn.init.normal_(norm.weight)
+    for given in (x, x.to(memory_format=torch.channels_last)) if len(shape) == 4 else (x,):
+        assert not foreign(check(nn.Sequential(norm, nn.SiLU()), given, runs=len(shape) != 3))
+
+
+def test_groups_of_permuted_channels_are_those_of_a_copy() -> None:
+    network = check(Called(lambda x: F.relu(F.group_norm(x.permute(0, 2, 3, 1), 2))), IMAGE[:, :, :4], runs=False)
+    assert foreign(network) == ["aten.permute.default"]
 
 
 class Standardized(nn.Conv2d):

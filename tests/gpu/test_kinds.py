@@ -54,6 +54,11 @@ ROWS = [
     'pointwise "mean(a)" mb32ic512ih7 row:hw y:nc dt:fp16',
     'pointwise "mean(a)" mb32ic512ih7 row:hw y:nc dt:fp16 tag:nhwc',
     'pointwise "max(a)" 64x32768 y:64x1',
+    f'pointwise "relu({LAYER_NORM})" mb8ic64ih28 row:chw groups:8 g:c b:c dt:fp16 tag:nhwc',
+    f'pointwise "silu({LAYER_NORM})" mb1ic64ih128 row:chw groups:16 g:c b:c dt:bf16',
+    f'pointwise "{LAYER_NORM}" mb1ic3ih300 row:chw g:c b:c tag:nhwc',
+    'pointwise "max(a)" mb2ic8ih300 row:hw y:nc',
+    'pointwise "a - mean(a)" mb64ic16ih200 row:hw dt:fp16',
 ]
 COPIES = [
     "copy mb8ic64ih28 nchw->nhwc",
@@ -134,7 +139,9 @@ def test_every_operator_errs_no_more_than_pytorch(operator: str, dtype: str, liv
     check_beside(own, [each for each in found if each.backend == "triton"][:1])
 
 
-@pytest.mark.parametrize("text", [POINTWISE[2], ROWS[3], COPIES[2], LINEAR[0], POOLS[1], POOLS[6], *RESIZES[1:4:2]])
+@pytest.mark.parametrize(
+    "text", [POINTWISE[2], ROWS[3], ROWS[12], COPIES[2], LINEAR[0], POOLS[1], POOLS[6], *RESIZES[1:4:2]]
+)
 def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) -> None:
     problem = parse(text)
     given = operands(problem, Kind.NORMAL, "cuda")

@@ -24,6 +24,12 @@ def conv(name: str, x: str, *, epilogue: str = "none") -> Node:
     return Node(name, problem, tuple(reads.items()), (name,))
 
 
+def rows(name: str, text: str, row: tuple[int, ...] = (1,), groups: int = 1, **reads: str) -> Node:
+    """An expression that reduces rows of images."""
+    problem = PointwiseProblem(parse(text), tuple((role, image()) for role in reads), image(), row, groups)
+    return Node(name, problem, tuple((role, reads[role]) for role, _ in problem.inputs), (name,))
+
+
 def pointwise(name: str, text: str, shapes: dict[str, tuple[int, ...]] | None = None, **reads: str) -> Node:
     """An expression on values by the names of its operands, all of them images unless other shapes are given."""
     tree = parse(text)

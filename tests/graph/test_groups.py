@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convwright.graph.groups import Group, groups, inside, largest
-from graph.small_graph import conv, graph, pointwise
+from graph.small_graph import conv, graph, pointwise, rows
 
 
 def merged(found: tuple[Group, ...]) -> dict[str, str]:
@@ -58,6 +58,26 @@ def test_a_gate_is_merged_with_what_computes_it() -> None:
         conv("c", "x"), pointwise("g", "sigmoid(a)", a="c"), pointwise("p", "a * b", a="x", b="g"), outputs=("p",)
     )
     assert merged(groups(made)) == {"g+p": "a * sigmoid(b)"}
+
+
+def test_what_reduces_rows_is_merged_with_what_follows_it() -> None:
+    made = graph(
+        conv("c", "x"), rows("n", "a - mean(a)", (1, 2, 3), groups=2, a="c"), pointwise("s", "a + b", a="n", b="x"),
+        pointwise("r", "relu(a)", a="s"), outputs=("r",),
+    )  # fmt: skip
+    assert merged(groups(made)) == {
+        "n+s": "a - mean(a) + b", "s+r": "relu(a + b)", "n+s+r": "relu(a - mean(a) + b)",
+    }  # fmt: skip
+    whole = next(group.operation for group in groups(made) if group.name == "n+s+r")
+    assert "row:chw groups:2" in whole.key
+
+
+def test_rows_of_two_kinds_are_not_merged() -> None:
+    made = graph(
+        rows("m", "a - mean(a)", (1,), a="x"), rows("n", "a / sum(a)", (2,), a="x"),
+        pointwise("s", "a + b", a="m", b="n"), outputs=("s",),
+    )  # fmt: skip
+    assert merged(groups(made)) == {"m+s": "a - mean(a) + b", "n+s": "a + b / sum(b)"}
 
 
 def test_a_square_of_a_sum_reads_it_once() -> None:

@@ -18,9 +18,9 @@ from convwright.measuring.checking import pointwise
 from convwright.measuring.checking.data import ERROR_KINDS, Kind, operands
 from convwright.measuring.checking.error import ErrorCheck, errors_of
 from convwright.measuring.checking.of_kind import sampled_reference, whole_reference
-from convwright.measuring.checking.parts import Slices
+from convwright.measuring.checking.parts import InGroups, Slices
 from convwright.tensors import empty, torch_dtype
-from convwright.torch_operators import FUNCTIONS, REDUCTIONS
+from convwright.torch_operators import FUNCTIONS, REDUCTIONS, in_groups
 from kind_space import expressions, row_problems
 
 CPU = torch.device("cpu")
@@ -28,10 +28,11 @@ CPU = torch.device("cpu")
 
 def in_fp32(problem: PointwiseProblem, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """What a kernel computes: fp32 inside, rounded once at the end."""
+    plain, tensors = problem.ungrouped, {name: in_groups(problem, tensor) for name, tensor in tensors.items()}
 
     def compute(step: Expression, values: list[torch.Tensor]) -> torch.Tensor:
         if is_reduction(step):
-            return REDUCTIONS[step.operator](values[0], problem.row, keepdim=True)
+            return REDUCTIONS[step.operator](values[0], plain.row, keepdim=True)
         if isinstance(step, Operand):
             return tensors[step.name].float()
         if isinstance(step, Constant):
@@ -40,7 +41,9 @@ def in_fp32(problem: PointwiseProblem, tensors: dict[str, torch.Tensor]) -> torc
             return values[0].to(torch_dtype(step.dtype)).float()
         return FUNCTIONS[step.operator](*values)
 
-    return empty(problem.y, CPU).copy_(evaluate(problem.expression, compute))
+    made = empty(problem.y, CPU)
+    in_groups(problem, made).copy_(evaluate(problem.expression, compute))
+    return made
 
 
 @settings(max_examples=300)
@@ -68,7 +71,8 @@ def test_rows_in_fp32_err_by_no_more_than_the_bound(problem: PointwiseProblem, k
 def test_single_rows_are_rows_of_the_whole(problem: PointwiseProblem) -> None:
     tensors = operands(problem, Kind.NORMAL, CPU)
     whole, some = whole_reference(problem, tensors), sampled_reference(problem, tensors)
-    assert some.y64.allclose(some.sample.take("y", whole.y64), equal_nan=True)
+    assert isinstance(some.sample, InGroups)
+    assert some.y64.allclose(some.sample.part.take("y", whole.y64), equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,10 @@ def test_single_rows_are_rows_of_the_whole(problem: PointwiseProblem) -> None:
     [
         ('pointwise "exp(a - max(a)) / sum(exp(a - max(a)))" mb3ic9ih4 row:c', lambda a: a.softmax(1)),
         ('pointwise "a / maximum(sqrt(sum(a * a)), 1e-12)" mb3ic9', torch.nn.functional.normalize),
+        (
+            'pointwise "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5)" mb3ic9ih4 row:chw groups:3',
+            lambda a: torch.nn.functional.group_norm(a, 3),
+        ),
         ('pointwise "mean(a)" mb3ic9ih4 row:hw y:nc', lambda a: a.mean((2, 3), keepdim=True)),
         (
             'pointwise "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5)" mb3ic9ih4 row:chw',

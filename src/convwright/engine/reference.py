@@ -23,7 +23,7 @@ from convwright.graph.operations import Foreign, Join, Operation, View
 from convwright.measuring.checking.reference import whole_convolution
 from convwright.measuring.checking.resizing import resized
 from convwright.tensors import activate
-from convwright.torch_operators import compiled
+from convwright.torch_operators import computing
 from convwright.torch_pooling import pooled
 
 
@@ -68,7 +68,7 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
     if isinstance(operation, Join):
         return (torch.cat([operands[f"x{place}"] for place in range(len(operation.inputs))], operation.dim),)
     if isinstance(operation, PointwiseProblem):
-        made = compiled(operation.expression, torch.float64, operation.row)(operands)
+        made = computing(operation, torch.float64)(operands)
         return (made.expand(operation.y.shape),)
     if isinstance(operation, CopyProblem):
         sides = [side for pair in reversed(operation.margins) for side in pair]

@@ -1,4 +1,5 @@
-"""Nodes that one operation can compute together: expressions merged into one, or into a convolution's epilogue.
+"""Nodes that one operation can compute together: expressions merged into one, or into a convolution's epilogue. What
+reduces rows is merged with what follows it.
 
 A group has one output, and nothing outside reads its inner values, so groups that cover a graph form no cycle.
 """
@@ -94,7 +95,7 @@ def _sets(
     waiting = [frozenset({root})]
     while waiting and len(found) < _MOST_GROUPS:
         nodes = waiting.pop(0)
-        merging = [node for node in nodes if isinstance(node.operation, PointwiseProblem)]
+        merging = [node for node in nodes if isinstance(node.operation, PointwiseProblem) and not _reduces(node)]
         for value in dict.fromkeys(value for node in merging for value in node.sources):
             writer = writers.get(value)
             if writer is None or writer in nodes or not _may_join(writer, nodes):
@@ -108,10 +109,18 @@ def _sets(
 
 
 def _may_join(node: Node, nodes: frozenset[Node]) -> bool:
-    operation = node.operation
-    if isinstance(operation, PointwiseProblem):
-        return not operation.row
-    return _is_bare(operation) and not any(isinstance(each.operation, Product) for each in nodes)
+    if any(map(_is_only_one, nodes)) and _is_only_one(node):
+        return False
+    return isinstance(node.operation, PointwiseProblem) or _is_bare(node.operation)
+
+
+def _is_only_one(node: Node) -> bool:
+    """Whether a group has one such node at most: a product, or what reduces rows."""
+    return isinstance(node.operation, Product) or _reduces(node)
+
+
+def _reduces(node: Node) -> bool:
+    return isinstance(node.operation, PointwiseProblem) and bool(node.operation.row)
 
 
 def _is_bare(operation: Operation) -> bool:
@@ -134,10 +143,13 @@ def _merged(nodes: list[Node], root: Node, graph: Graph) -> Group | None:
     if product is not None:
         return _with_epilogue(names, product, tree, leaves, root, graph)
     inputs = tuple((name, dense(graph.values[value])) for value, name in leaves.items())
+    rows = [each for each in (node.operation for node in nodes) if isinstance(each, PointwiseProblem) and each.row]
     try:
-        problem = PointwiseProblem(tree, inputs, root.operation.y)
+        problem = PointwiseProblem(tree, inputs, root.operation.y, *((rows[0].row, rows[0].groups) if rows else ()))
     except BadInput:
         return None
+    if rows and problem.shape != rows[0].shape:
+        return None  # it would be reduced again wherever it is broadcast to
     by_name = {name: value for value, name in leaves.items()}
     reads = tuple((name, by_name[name]) for name, _ in problem.inputs)
     return Group(names, problem, reads, root.writes)

@@ -44,7 +44,9 @@ def small(candidate: Candidate) -> list[Candidate]:
     walk = Walk.of(candidate.problem)
     if walk.row:
         columns = Tile.of(candidate).columns
-        return [replace(candidate, config=Tile(rows, columns, 1).config) for rows in (1, 4)]
+        tiles = [Tile(1, columns, 1), Tile(4, columns, 1)]
+        tiles += [Tile(2, 4, 1), Tile(2, 4, 1, 2, len(walk.levels) + 1)] if walk.row_size > 4 else []
+        return [replace(candidate, config=tile.config, workspace_bytes=tile.workspace_bytes(walk)) for tile in tiles]
     shapes = [Tile(0, 8, 1)] + ([Tile(4, 2, 1)] if len(walk.dims) > 1 else [])
     return [replace(candidate, config=tile.config) for tile in shapes]
 
@@ -93,14 +95,35 @@ LAYER_NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) 
         'pointwise "max(a) + s" mb2ic3ih4 row:cw y:nh s:1 tag:nhwc',
         'pointwise "max(-abs(a))" mb3ic5 y:n',
         'pointwise "sum(a) + a" 3x1',
+        f'pointwise "relu({LAYER_NORM})" mb2ic6ih3 row:chw groups:2 g:c b:c',
+        f'pointwise "silu({LAYER_NORM})" mb1ic6ih3 row:chw groups:3 g:c b:c tag:nhwc dt:fp16',
+        f'pointwise "{LAYER_NORM}" mb2ic8iw3 row:cw groups:4 g:c b:c',
     ],
 )
 def test_rows_of_every_kind_of_data(text: str) -> None:
     listed = candidates(parse(text))
-    for candidate in (listed[0], *small(listed[0])):
-        assert objection_to(BACKEND.build(candidate, CPU), (*ERROR_KINDS, Kind.INTEGERS)) is None, candidate.id
+    assert objection_to(BACKEND.build(listed[0], CPU), (*ERROR_KINDS, Kind.INTEGERS)) is None, listed[0].id
+    for candidate in small(listed[0]):
+        assert objection_to(BACKEND.build(candidate, CPU), (Kind.POSITIVE, Kind.INFINITY, Kind.NAN)) is None, (
+            candidate.id
+        )
     for candidate in listed[1:3]:
         assert objection_to(BACKEND.build(candidate, CPU), [Kind.NORMAL]) is None, candidate.id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'pointwise "relu({LAYER_NORM})" mb1ic16ih96 row:chw groups:2 g:c b:c',
+        f'pointwise "{LAYER_NORM}" mb1ic4ih97 row:chw g:c b:c tag:nhwc dt:fp16',
+        'pointwise "mean(a * a) + s" mb2ic3ih182 row:hw y:nc s:n',
+    ],
+)
+def test_long_rows(text: str) -> None:
+    listed = candidates(parse(text))
+    assert any(Tile.of(each).parts > 1 for each in listed)
+    for candidate in listed:
+        assert objection_to(BACKEND.build(candidate, CPU), [Kind.POSITIVE]) is None, candidate.id
 
 
 @settings(max_examples=10)

@@ -45,6 +45,10 @@ def test_the_text_of_rows_is_read_back(problem: PointwiseProblem) -> None:
             'pointwise "a - mean(a)" 2x3x4x5x6x7 row:5,3',
             'pointwise "a - mean(a)" 2x3x4x5x6x7 dt:fp32 tag:nchw row:3,5',
         ),
+        (
+            'pointwise "a - mean(a)" ic8ih4 groups:2 row:hc',
+            'pointwise "a - mean(a)" mb1ic8ih4iw4 dt:fp32 tag:nchw row:ch groups:2',
+        ),
         ('pointwise "relu(a+b)" mb32ic64ih56', 'pointwise "relu(a + b)" mb32ic64ih56iw56 dt:fp32 tag:nchw'),
         (
             'pointwise "a*s + b" ic8ih4iw5 b:hw,nchw s:1x8x1x1,fp32 dt:float16 tag:nhwc',
@@ -88,6 +92,11 @@ def test_what_is_left_out_is_inferred(text: str, full: str) -> None:
         ('pointwise "sum(a)" ic8ih3 row:hw y:ch', "the whole row or one element of it, got (1, 8, 3, 1)"),
         ('pointwise "sum(a)" mb2ic0', "a row must have at least one element, got (2, 0) with the row (1,)"),
         ('pointwise "a" ic8 y:n', "options are dt, tag and its operands a, got 'y'"),
+        ('pointwise "sum(a) - a" ic8 groups:3', "`groups` must divide the first dimension of a row, 8, got 3"),
+        ('pointwise "sum(a) - a" ic8 groups:0', "`groups` must be at least 1, and 1 without a row, got 0"),
+        ('pointwise "sum(a) - a" ic8 groups:c', "`groups` takes a whole number, got 'c'"),
+        ('pointwise "sum(a)" ic8 groups:2 y:n', "differs inside a row, so `y` must be as long"),
+        ('pointwise "a" ic8 groups:2', "options are dt, tag and its operands a, got 'groups'"),
         ('pointwise "sum(a) < a" ic8', "must be a number that depends on operands, got sum(a) < a"),
         ('pointwise "row + sum(row)" ic8', "cannot be called 'row'"),
         ("reduce mb1ic8", "no kind of problem is called 'reduce'; there are conv, "),

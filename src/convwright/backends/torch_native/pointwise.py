@@ -17,7 +17,7 @@ from convwright.core.dtype import DType, plain_arithmetic
 from convwright.core.kinds.pointwise import OUTPUT, PointwiseProblem
 from convwright.core.policy import Policy
 from convwright.tensors import laid_, torch_dtype
-from convwright.torch_operators import compiled
+from convwright.torch_operators import computing
 
 
 class TorchPointwise:
@@ -63,7 +63,7 @@ class TorchPointwisePlan(RolePlan):
         problem: PointwiseProblem = candidate.problem
         self.candidate = candidate
         inside = torch.float64 if problem.dtype is DType.FP64 else torch.float32
-        self._compute = function_of(problem) or compiled(problem.expression, inside, problem.row)
+        self._compute = function_of(problem) or computing(problem, inside)
         self._y = problem.y
         self._dtype = torch_dtype(problem.y.dtype)
 

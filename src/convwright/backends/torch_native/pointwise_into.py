@@ -49,7 +49,7 @@ def _from_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return called
 
 
-_WRITING: Mapping[str, Callable[..., Tensor]] = {
+WRITING: Mapping[str, Callable[..., Tensor]] = {
     "add": _from_tensor(torch.add),
     "sub": _from_tensor(torch.sub),
     "mul": _from_tensor(torch.mul),
@@ -78,12 +78,14 @@ def refusal_reason(problem: PointwiseProblem) -> str | None:
     if len(stored := {spec.dtype for spec in problem.operands.values()}) > 1:
         return f"writes what is read in one dtype, got {', '.join(sorted(stored))}"
     for step in steps(problem.expression):
-        if isinstance(step, Cast) or (isinstance(step, Apply) and step.operator not in _WRITING):
+        if isinstance(step, Cast) or (isinstance(step, Apply) and step.operator not in WRITING):
             return f"writes no {step.dtype if isinstance(step, Cast) else step.operator}"
     if isinstance(problem.expression, Operand):
         return "computes at least one operator, got an operand alone"
     if problem.shape_of(problem.expression) != problem.y.shape:
         return "needs an operand that is as large as the output"
+    if problem.groups > 1:
+        return f"reduces whole dimensions, not one of {problem.groups} groups"
     if problem.row and problem.row_size == 1:
         return "reduces rows of at least two elements"
     largest = max(prod(problem.shape_of(step)) for step in steps(problem.expression) if isinstance(step, Apply))
@@ -195,5 +197,5 @@ class IntoPlan(RolePlan):
         else:
             result = buffers[place]
         row = {"dim": self._problem.row, "keepdim": True} if step.operator in REDUCTIONS else {}
-        calls.append(partial(_WRITING[step.operator], *given, **row, out=result))
+        calls.append(partial(WRITING[step.operator], *given, **row, out=result))
         return result

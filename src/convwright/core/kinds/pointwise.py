@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from string import ascii_lowercase
 from typing import ClassVar
@@ -22,7 +22,7 @@ OUTPUT = "y"
 # What operands are called where nobody says.
 OPERAND_NAMES = tuple(letter for letter in ascii_lowercase if letter != OUTPUT)
 # Words that a text form uses otherwise.
-_RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep", "row"})
+_RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep", "row", "groups"})
 # What products of small errors add to a bound that counts them one by one.
 _SECOND_ORDER = 0.01
 
@@ -36,6 +36,7 @@ class PointwiseProblem(WrittenProblem):
 
     ``sum``, ``mean`` and ``max`` reduce a row: all elements that differ only in the dimensions ``row``, which are the
     same for all reductions of an expression. Where the result is one value for each row, ``y`` may have size 1 there.
+    ``groups`` divides the first dimension of a row into so many equal parts, each of which is in a row of its own.
 
     >>> problem = PointwiseProblem.parse('pointwise "relu(a + b)" mb32ic64ih56 b:c')
     >>> problem.operands["b"].shape, problem.flops
@@ -43,6 +44,9 @@ class PointwiseProblem(WrittenProblem):
     >>> problem = PointwiseProblem.parse('pointwise "mean(a)" mb32ic64ih56 row:hw y:nc')
     >>> problem.row, problem.shape, problem.y.shape
     ((2, 3), (32, 64, 56, 56), (32, 64, 1, 1))
+    >>> problem = PointwiseProblem.parse('pointwise "a - mean(a)" mb32ic64ih56 row:chw groups:8')
+    >>> problem.row_size, problem.ungrouped.shape, problem.ungrouped.row
+    (25088, (32, 8, 8, 56, 56), (2, 3, 4))
     """
 
     kind: ClassVar[str] = "pointwise"
@@ -52,6 +56,7 @@ class PointwiseProblem(WrittenProblem):
     inputs: tuple[tuple[str, TensorSpec], ...]
     y: TensorSpec
     row: tuple[int, ...] = ()
+    groups: int = 1
 
     def __post_init__(self) -> None:
         read, given = tree.names(self.expression), dict(self.inputs)
@@ -67,6 +72,7 @@ class PointwiseProblem(WrittenProblem):
         for name in read:
             _check(name, given[name], self.shape)
         self._check_reductions()
+        self._check_groups()
         if self.y.dtype not in IN_PYTORCH:
             raise BadInput(f"`{OUTPUT}` must be stored in {', '.join(IN_PYTORCH)}, got {self.y.dtype}")
         if self.y.overlaps_itself:
@@ -95,6 +101,13 @@ class PointwiseProblem(WrittenProblem):
         if not self.is_reduced and self._along_row(self.y.shape) != whole:
             raise BadInput(f"`{OUTPUT}` must have the whole row or one element of it, got {self.y.shape}")
 
+    def _check_groups(self) -> None:
+        if self.groups < 1 or (self.groups > 1 and not self.row):
+            raise BadInput(f"`groups` must be at least 1, and 1 without a row, got {self.groups}")
+        if self.groups > 1 and self.shape[self.row[0]] % self.groups:
+            size = self.shape[self.row[0]]
+            raise BadInput(f"`groups` must divide the first dimension of a row, {size}, got {self.groups}")
+
     @property
     def dtype(self) -> DType:
         """FP64 where any operand is stored so, else that of the output."""
@@ -122,7 +135,7 @@ class PointwiseProblem(WrittenProblem):
     @property
     def row_size(self) -> int:
         """Elements of a row."""
-        return prod(self._along_row(self.shape))
+        return prod(self._along_row(self.shape)) // self.groups
 
     @property
     def is_reduced(self) -> bool:
@@ -141,9 +154,27 @@ class PointwiseProblem(WrittenProblem):
             merged = tuple(0 if 0 in each else max(each) for each in pairs)
             if not tree.is_reduction(step):
                 return merged
-            return tuple(1 if dim in self.row else size for dim, size in enumerate(merged))
+            reduced = dict.fromkeys(self.row, 1) | {self.row[0]: self.groups}
+            return tuple(reduced.get(dim, size) for dim, size in enumerate(merged))
 
         return tree.evaluate(step, sizes)
+
+    @once
+    def ungrouped(self) -> PointwiseProblem:
+        """The same problem on the same memory without groups: the dimension that they divide becomes two."""
+        if self.groups == 1:
+            return self
+        inputs = tuple((name, self._divided(spec)) for name, spec in self.inputs)
+        row = tuple(dim + 1 for dim in self.row)
+        return replace(self, inputs=inputs, y=self._divided(self.y), row=row, groups=1)
+
+    def _divided(self, spec: TensorSpec) -> TensorSpec:
+        dim = self.row[0]
+        size, stride = spec.shape[dim], spec.strides[dim]
+        groups = self.groups if size > 1 else 1
+        shape = (*spec.shape[:dim], groups, size // groups, *spec.shape[dim + 1 :])
+        strides = (*spec.strides[:dim], stride * (size // groups), stride, *spec.strides[dim + 1 :])
+        return replace(spec, shape=shape, strides=strides)
 
     def _along_row(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(shape[dim] for dim in self.row)

@@ -3,7 +3,8 @@
 ``dt`` and ``tag`` describe the output, and every operand that says nothing else. An operand's own word names the
 dimensions that it has (``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and how it lies, with
 commas between. ``row:hw`` names the dimensions that reductions reduce, the last one by default; ``row:1,2`` where
-dimensions have no names. ``y:nc`` is an output with one element for each row.
+dimensions have no names. ``groups:8`` divides the first of them into eight parts, each with rows of its own. ``y:nc``
+is an output with one element for each row.
 
 >>> from convwright.core.kinds.pointwise import PointwiseProblem
 >>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
@@ -38,6 +39,8 @@ def full(problem: PointwiseProblem) -> str:
     words = [f'pointwise "{problem.expression}" {sizes_text(problem.shape)} dt:{y.dtype} tag:{tag_text(y)}']
     if problem.row:
         words.append(f"row:{_row_text(problem.row, len(y.shape))}")
+    if problem.groups > 1:
+        words.append(f"groups:{problem.groups}")
     if problem.is_reduced:
         words.append(f"y:{_dims_text(y.shape, problem.shape)}")
     usual = _Usual(problem.shape, y.dtype, Layout.NCHW if y.layout is Layout.STRIDED else y.layout)
@@ -54,6 +57,7 @@ def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
         raise BadInput(f"a pointwise problem is written like {_EXAMPLE}, got {text!r}")
     expression, shape, options = parse_expression(found[1]), read_sizes(found[2]), read_options(found[3].split())
     row = _read_row(options.pop("row", None), expression, len(shape))
+    groups = _read_groups(options.pop("groups", "1")) if row else 1
     y_shape = _read_dims("y", options.pop("y"), shape) if row and "y" in options else shape
     tag = options.pop("tag", "nchw")
     y = read_tag(tag, y_shape, DType.parse(options.pop("dt", "fp32")))
@@ -61,9 +65,9 @@ def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
     usual = _Usual(shape, y.dtype, Layout.NHWC if tag.startswith(Layout.NHWC) else Layout.NCHW)
     read = tree.names(expression)
     inputs = tuple((name, _read_operand(name, options.pop(name, ""), usual)) for name in read)
-    reducing = ", row, y" * bool(row)
+    reducing = ", row, groups, y" * bool(row)
     no_more(options, "a pointwise problem", f"dt, tag{reducing} and its operands {', '.join(read)}", text)
-    return make(expression, inputs, y, row)
+    return make(expression, inputs, y, row, groups)
 
 
 def _row_text(row: tuple[int, ...], rank: int) -> str:
@@ -81,6 +85,12 @@ def _read_row(said: str | None, expression: Expression, rank: int) -> tuple[int,
     if not {*given} <= {*names}:
         raise BadInput(f"`row` takes some of {', '.join(names)}, got {said!r}")
     return tuple(names.index(name) for name in given)
+
+
+def _read_groups(said: str) -> int:
+    if not said.isdecimal():
+        raise BadInput(f"`groups` takes a whole number, got {said!r}")
+    return int(said)
 
 
 class _Usual(NamedTuple):

@@ -146,7 +146,13 @@ class Builder:
             self._derived.update(node.writes)
 
     def compute_expression(
-        self, name: str, tree: Expression, operands: Mapping[str, str], y: TensorSpec, row: tuple[int, ...] = ()
+        self,
+        name: str,
+        tree: Expression,
+        operands: Mapping[str, str],
+        y: TensorSpec,
+        row: tuple[int, ...] = (),
+        groups: int = 1,
     ) -> str:
         """An expression over values, which are given as many dimensions as the output has."""
         rank, reads = len(y.shape), dict[str, str]()
@@ -154,7 +160,7 @@ class Builder:
             shape = self.spec(value).shape
             reads[operand] = self.view(f"{name}_{operand}", value, (*(1,) * (rank - len(shape)), *shape))
         inputs = tuple((operand, dense(self.spec(value))) for operand, value in reads.items())
-        problem = PointwiseProblem(tree, inputs, TensorSpec(y.shape, y.dtype), row)
+        problem = PointwiseProblem(tree, inputs, TensorSpec(y.shape, y.dtype), row, groups)
         return self.compute(name, problem, {operand: reads[operand] for operand, _ in problem.inputs})
 
     def is_(self, node: Any, value: str) -> bool:

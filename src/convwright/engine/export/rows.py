@@ -12,7 +12,7 @@ from convwright.core.kinds.row_expressions import Norm, softmax
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, per_channel
-from convwright.engine.export.order import Order, inverse, original_dims
+from convwright.engine.export.order import Order, in_order, inverse, original_dims
 
 _A = Operand("a")
 
@@ -79,16 +79,19 @@ def instance_norm(builder: Builder, node: Any) -> bool:
 
 
 def group_norm(builder: Builder, node: Any) -> bool:
-    """With one group, which is an image, or a group for each channel."""
-    channels = builder.result(node).shape[1]
-    first = {1: 1, channels: 2}.get(arguments(node)["num_groups"])
-    return first is not None and _normalized(builder, node, first, per_channel(builder.result(node)))
+    """Where each channel is a group, as instance norm."""
+    groups, result = arguments(node)["num_groups"], builder.result(node)
+    first, groups = (2, 1) if groups == result.shape[1] else (1, groups)
+    return _normalized(builder, node, first, per_channel(result), groups)
 
 
-def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...]) -> bool:
-    """A row is all dimensions from ``first`` on. Scale and shift have the sizes ``weights``."""
+def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...], groups: int = 1) -> bool:
+    """A row is all dimensions from ``first`` on, the first of them divided into ``groups``. Scale and shift have the
+    sizes ``weights``."""
     given = arguments(node)
     x, order = builder.permuted(given["input"])
+    if groups > 1 and order[first] != min(order[first:]):  # groups divide the first dimension of a row
+        x, order = builder.value(given["input"]), in_order(len(order))
     row, operands = original_dims(range(first, len(order)), order), {"a": x}
     for operand, name in (("b", "weight"), ("c", "bias")):
         if given[name] is not None:
@@ -98,7 +101,7 @@ def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...
     if prod(spec.shape[dim] for dim in row) < 2:
         return False
     norm = Norm("a", given["eps"], *(operand if operand in operands else None for operand in ("b", "c")))
-    made = builder.compute_expression(builder.name(node), norm.expression, operands, spec, row)
+    made = builder.compute_expression(builder.name(node), norm.expression, operands, spec, row, groups)
     return builder.is_permuted(node, made, order)
 
 

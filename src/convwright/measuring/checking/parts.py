@@ -10,7 +10,9 @@ from random import Random
 import torch
 from torch import Tensor
 
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.measuring.checking.plain_data import middle
+from convwright.torch_operators import in_groups
 
 # A float64 reference of more elements than this is computed on slices.
 MOST_ELEMENTS = 2**23
@@ -104,6 +106,23 @@ class Rows:
                 place = place if size != 1 else torch.zeros_like(place)
                 index.append(place.reshape(-1, *[1] * len(self.row)))
         return tensor[tuple(index)]
+
+
+@dataclass(frozen=True, slots=True)
+class InGroups:
+    """A part of operands as a problem without groups has them, taken of those of a problem with groups."""
+
+    problem: PointwiseProblem
+    part: Slices | Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what ``take`` gives of the output."""
+        return self.part.shape
+
+    def take(self, role: str, tensor: Tensor) -> Tensor:
+        """The part of one operand."""
+        return self.part.take(role, in_groups(self.problem, tensor))
 
 
 @lru_cache(maxsize=4)

@@ -11,7 +11,7 @@ from torch import Tensor
 from convwright.core.dtype import DType
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, evaluate, steps
 from convwright.core.kinds.pointwise import PointwiseProblem
-from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Rows, Slices
+from convwright.measuring.checking.parts import MOST_ELEMENTS, InGroups, Points, Rows, Slices
 from convwright.measuring.checking.reference import Reference
 from convwright.tensors import torch_dtype
 from convwright.torch_operators import FUNCTIONS, REDUCTIONS
@@ -31,20 +31,21 @@ Pair = tuple[Tensor, Tensor]
 
 def whole(problem: PointwiseProblem, tensors: Mapping[str, Tensor]) -> Reference:
     """Computed where the operands lie; on slices where the whole would take too much memory. No row is cut."""
-    return _reference(problem, tensors, Slices.of(problem.shape, row=problem.row), problem.row)
+    plain = problem.ungrouped
+    return _reference(problem, tensors, InGroups(problem, Slices.of(plain.shape, row=plain.row)), plain.row)
 
 
 def sampled(problem: PointwiseProblem, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Reference:
     """The same on single elements, or on single rows where these are reduced."""
-    device = next(iter(tensors.values())).device
-    if not problem.row:
-        return _reference(problem, tensors, Points.of(problem.shape, device, seed=seed), ())
-    rows = Rows.of(problem.shape, problem.row, device, seed=seed)
-    return _reference(problem, tensors, rows, tuple(range(1, 1 + len(problem.row))))
+    device, plain = next(iter(tensors.values())).device, problem.ungrouped
+    if not plain.row:
+        return _reference(problem, tensors, Points.of(plain.shape, device, seed=seed), ())
+    rows = InGroups(problem, Rows.of(plain.shape, plain.row, device, seed=seed))
+    return _reference(problem, tensors, rows, tuple(range(1, 1 + len(plain.row))))
 
 
 def _reference(
-    problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: Slices | Points | Rows, row: tuple[int, ...]
+    problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: InGroups | Points, row: tuple[int, ...]
 ) -> Reference:
     """``row`` are the dimensions of a row in what ``part`` takes."""
     exact = {name: part.take(name, tensors[name]).double() for name, _ in problem.inputs}

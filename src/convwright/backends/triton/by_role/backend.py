@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from convwright.backends.triton.backend import TritonKernels, device_reason
+from convwright.backends.triton.by_role.tile import launches
 from convwright.backends.triton.fingerprints import source_hash, triton_version
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.core.candidate import Candidate, Offer, Refusal
@@ -17,7 +18,8 @@ from convwright.errors import BackendError
 
 
 class RoleKernels(TritonKernels):
-    """Kernels of an algorithm that is called as the folder that it is in. A call launches one of them."""
+    """Kernels of an algorithm that is called as the folder that it is in. A call launches one of them, or as many as a
+    configuration says."""
 
     algorithm: ClassVar[str]
 
@@ -30,6 +32,10 @@ class RoleKernels(TritonKernels):
     @abstractmethod
     def kernel_call(candidate: Candidate) -> KernelCall:
         """What the driver is asked to launch."""
+
+    def kernel_calls(self, candidate: Candidate) -> tuple[KernelCall, ...]:
+        """All that it is asked to launch, in its order."""
+        return (self.kernel_call(candidate),)
 
     def fingerprint(self, device: DeviceFacts) -> str:
         return f"triton {triton_version()}, {self.algorithm} {source_hash(self.algorithm)}"
@@ -56,7 +62,7 @@ class RoleKernels(TritonKernels):
         reason = device_reason(device)
         if reason is not None:
             raise BackendError(f"{candidate.id} {reason}")
-        return RoleKernelPlan.built(candidate, device, (self.kernel_call(candidate),))
+        return RoleKernelPlan.built(candidate, device, self.kernel_calls(candidate))
 
     def written(self, plan: Plan) -> str | None:
         from convwright.backends.triton.by_role.plan import RoleKernelPlan
@@ -70,7 +76,8 @@ class RoleKernels(TritonKernels):
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
         """Into Triton's own cache, where ``build`` finds it. Neither plans nor PyTorch are loaded."""
-        self.kernel_call(candidate).compile(device.architecture)
+        for call in self.kernel_calls(candidate):
+            call.compile(device.architecture)
 
     def launches(self, candidate: Candidate, *, packs: bool) -> int:
-        return 1
+        return launches(candidate)

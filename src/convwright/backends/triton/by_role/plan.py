@@ -1,4 +1,4 @@
-"""A kernel made ready for one problem."""
+"""A kernel, or some, made ready for one problem."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from convwright.backends.triton.by_role.tile import launches
 from convwright.backends.triton.launching.kernel_plan import KernelPlan
 from convwright.backends.triton.launching.launch import Launch
 from convwright.core.binding import Bound, RolePlan
@@ -16,43 +17,52 @@ from convwright.core.device import DeviceFacts
 
 
 class RoleKernelPlan(KernelPlan, RolePlan):
-    """Runs a kernel on operands by role, in their order. Nothing is packed, and no workspace is needed."""
+    """Runs kernels one after the other on operands by role, in their order, and a workspace where one is needed.
+    Nothing is packed."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)
         problem = candidate.problem
         self._reads = [role for role in problem.operands if role not in problem.outputs]
-        self._launch = launches[0]
+        self.workspace_bytes = candidate.workspace_bytes or 0
+        place = torch.device(device.torch_name or "cpu")
+        self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=place)
 
     @classmethod
     def steps(cls, candidate: Candidate) -> int:
-        return 1
+        return launches(candidate)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
         inputs = [operands[role] for role in self._reads]
         out = operands.get(self.candidate.problem.outputs[-1])
-        return partial(self._anew, inputs) if out is None else self._into(inputs, out)
+        if out is None:
+            return lambda: self._into(inputs, self._new_output(), workspace)()
+        return self._into(inputs, out, workspace)
 
-    def _anew(self, inputs: list[Tensor]) -> Tensor:
-        return self._into(inputs, self._new_output())()
-
-    def _into(self, inputs: list[Tensor], out: Tensor) -> Callable[[], Tensor]:
-        launch, stream = self._launch, self._launch.stream
+    def _into(self, inputs: list[Tensor], out: Tensor, workspace: Tensor | None) -> Callable[[], Tensor]:
+        if self.workspace_bytes and workspace is None:
+            workspace = self._new_workspace()
+        between = [workspace] if self.workspace_bytes and workspace is not None else []
+        ready, stream = self._launches, self._launches[0].stream
         if stream is None:
-            stored = [_as_bytes(tensor) for tensor in (*inputs, out)]
+            stored = [*map(_as_bytes, (*inputs, out)), *between]
 
             def interpreted() -> Tensor:
-                launch(*stored)
+                for launch in ready:
+                    launch(*stored)
                 return out
 
             return interpreted
-        addresses = [tensor.data_ptr() for tensor in (*inputs, out)]
+        addresses = [tensor.data_ptr() for tensor in (*inputs, out, *between)]
 
         def launched() -> Tensor:
-            launch.at(addresses, stream())
+            here = stream()
+            for launch in ready:
+                launch.at(addresses, here)
             return out
 
-        launched.operands = inputs  # type: ignore[attr-defined]  # which are read as long as there is the call
+        # They are read and written as long as there is the call.
+        launched.operands = (*inputs, *between)  # type: ignore[attr-defined]
         return launched
 
 

@@ -31,9 +31,11 @@ def why_not_served(problem: Problem, *, computed: Iterable[DType], rounded: Iter
     return None
 
 
-def offered(problem: Problem, algorithm: str, config: Config, estimated_us: float | None) -> Candidate:
-    """A candidate that is compiled and needs no workspace."""
+def offered(
+    problem: Problem, algorithm: str, config: Config, estimated_us: float | None, workspace_bytes: int = 0
+) -> Candidate:
+    """A candidate that is compiled."""
     return Candidate(
-        problem, "triton", algorithm, config, plain_arithmetic(problem.dtype), 0, True, Source.RULE, compiles=True,
-        estimated_us=estimated_us,
+        problem, "triton", algorithm, config, plain_arithmetic(problem.dtype), workspace_bytes, True, Source.RULE,
+        compiles=True, estimated_us=estimated_us,
     )  # fmt: skip

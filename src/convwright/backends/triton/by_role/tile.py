@@ -8,6 +8,11 @@ from typing import Self
 from convwright.core.candidate import Candidate, Config
 
 
+def launches(candidate: Candidate) -> int:
+    """How many kernels a call launches."""
+    return int(dict(candidate.config).get("launches", 1))
+
+
 @dataclass(frozen=True, slots=True)
 class RoleTile:
     """``columns`` elements of the output, in each of ``rows`` where there are any, by so many ``warps``."""

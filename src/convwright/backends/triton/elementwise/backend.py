@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from convwright.backends.triton.by_role.backend import RoleKernels
-from convwright.backends.triton.elementwise.offers import ALGORITHM, kernel_call, offers
+from convwright.backends.triton.elementwise.offers import ALGORITHM, kernel_call, kernel_calls, offers
+from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.pointwise import PointwiseProblem
 
 
 class TritonElementwise(RoleKernels):
-    """One kernel for each expression, or copy, whose source is generated."""
+    """One kernel for each expression, or copy, whose source is generated; several where programs share long rows."""
 
     algorithm = ALGORITHM
     offers = staticmethod(offers)
     kernel_call = staticmethod(kernel_call)
+
+    def kernel_calls(self, candidate: Candidate) -> tuple[KernelCall, ...]:
+        return kernel_calls(candidate)
 
     def overwrites(self, candidate: Candidate) -> frozenset[str]:
         """What lies as the output does: a program loads all its elements of it, once, before it stores any."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from convwright.backends.triton.by_role.served import DTYPES, MOST_PROGRAMS, offered, why_not_served
 from convwright.backends.triton.elementwise.source import NAME as KERNEL
 from convwright.backends.triton.elementwise.source import source
-from convwright.backends.triton.elementwise.tile import MOST_OF_A_ROW, Tile, tiles
+from convwright.backends.triton.elementwise.tile import Tile, tiles
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.generated.kernel import kernel
-from convwright.backends.triton.launching.kernel_call import KernelCall, interpreting
+from convwright.backends.triton.launching.kernel_call import WORKSPACE, KernelCall, interpreting
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
@@ -32,8 +32,9 @@ def offers(problem: PointwiseProblem | CopyProblem, device: DeviceFacts) -> Iter
         return
     walk = Walk.of(problem)
     for tile in tiles(walk):
-        if tile.programs(walk) <= MOST_PROGRAMS:
-            yield offered(problem, ALGORITHM, tile.config, _estimated_us(problem, walk, tile, device))
+        if tile.parts * tile.programs(walk) <= MOST_PROGRAMS:
+            estimated_us = _estimated_us(problem, walk, tile, device)
+            yield offered(problem, ALGORITHM, tile.config, estimated_us, tile.workspace_bytes(walk))
 
 
 def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
@@ -43,8 +44,6 @@ def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
     reason = why_not_served(problem, computed=computed, rounded=rounded)
     if reason is not None:
         return reason
-    if isinstance(problem, PointwiseProblem) and problem.row and problem.row_size > MOST_OF_A_ROW:
-        return f"holds a row in registers, at most {MOST_OF_A_ROW:,} elements, got {problem.row_size:,}"
     return None if rounded <= {*DTYPES} else "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
 
 
@@ -60,18 +59,30 @@ def _estimated_us(problem: PointwiseProblem | CopyProblem, walk: Walk, tile: Til
         return None
     crosses = walk.across is not None and not walk.row
     times = _TIMES_UNALIGNED if crosses and not tile.rows else _TIMES
-    return _LEAST_US + times * problem.bytes / device.bandwidth_bytes_per_us
+    moved, busy = problem.bytes, 1.0
+    if tile.cuts_rows(walk):
+        moved += (len(walk.levels) - walk.is_reduced) * (problem.bytes - walk.y.nbytes)
+        busy = min(tile.parts * tile.programs(walk) / (device.sm_count or 1), 1.0)
+    return _LEAST_US * tile.launches + times * moved / device.bandwidth_bytes_per_us / busy
 
 
-def kernel_call(candidate: Candidate) -> KernelCall:
-    """What the driver is asked to launch. Operands are named by their places."""
+def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
+    """What the driver is asked to launch, in its order."""
+    return tuple(kernel_call(candidate, launch) for launch in range(Tile.of(candidate).launches))
+
+
+def kernel_call(candidate: Candidate, launch: int = 0) -> KernelCall:
+    """One of these. Operands are named by their places."""
     problem, tile = candidate.problem, Tile.of(candidate)
     walk = Walk.of(problem)
     precise = walk.y.dtype is DType.FP32 and not interpreting()
     named = {f"p{place}": spec for place, spec in enumerate(walk.reads)} | {"y": walk.y}
-    pointers = {name: (_stored(spec.dtype), max(spec.alignment, spec.dtype.nbytes)) for name, spec in named.items()}
-    made = kernel(source(walk, tile, precise=precise), KERNEL)
-    return KernelCall(made, pointers, {}, tile.programs(walk), tile.warps, 1)
+    pointers: dict[str, tuple[str, int]] = {
+        name: (_stored(spec.dtype), max(spec.alignment, spec.dtype.nbytes)) for name, spec in named.items()
+    }
+    pointers |= {"sums": WORKSPACE} if tile.parts > 1 else {}
+    made = kernel(source(walk, tile, precise=precise, launch=launch), KERNEL)
+    return KernelCall(made, pointers, {}, tile.programs(walk) * tile.parts_of(walk, launch), tile.warps, 1)
 
 
 def _stored(dtype: DType) -> DType:

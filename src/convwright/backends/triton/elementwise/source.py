@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import prod
 
 from convwright.backends.triton.elementwise.tile import Tile, rows_of
@@ -16,6 +16,7 @@ from convwright.core.kinds.expression import (
     arguments_of,
     is_reduction,
     names,
+    reductions,
     steps,
 )
 from convwright.core.kinds.operators import OPERATORS
@@ -41,22 +42,28 @@ _DTYPES = {"fp32": "tl.float32", "fp16": "tl.float16", "bf16": "tl.bfloat16"}
 _OFFSETS_32_BITS = 2**31
 
 
-def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
-    """The kernel's source: every size and stride is a number in it, which the compiler divides and vectorises by."""
-    reads = [f"p{place}" for place in range(len(walk.reads))]
-    lines = [f"{_HEAD}{', '.join(reads)}, y, OVERLAPS: tl.constexpr):"]
-    body = ["wait_for_the_kernel_ahead(OVERLAPS)", *_places(walk, tile)]
-    body += [f"x{place} = {_load(walk, tile, place)}" for place in range(len(walk.reads))]
-    body += _arithmetic(walk, tile, precise=precise)
-    offset, mask = _where(walk, tile, None)
-    body.append(f"tl.store(y + {offset}, result.to(y.dtype.element_ty){f', mask={mask}' if mask else ''})")
+def source(walk: Walk, tile: Tile, *, precise: bool, launch: int = 0) -> str:
+    """The source of a kernel, of which a tile may need several ``launches``: every size and stride is a number in it,
+    which the compiler divides and vectorises by."""
+    pointers = [*(f"p{place}" for place in range(len(walk.reads))), "y", *(["sums"] if tile.parts > 1 else [])]
+    lines = [f"{_HEAD}{', '.join(pointers)}, OVERLAPS: tl.constexpr):"]
+    body = ["wait_for_the_kernel_ahead(OVERLAPS)", *_places(walk, tile, tile.parts_of(walk, launch))]
+    if tile.cuts_rows(walk):
+        body += _passes(walk, tile, launch, precise=precise)
+    elif isinstance(walk.expression, Operand):
+        body += [f"v0 = {_load(walk, tile, 0)}", *_stored(walk, tile)]
+    else:
+        body += [*_arithmetic(walk, tile, steps(walk.expression), precise=precise), *_stored(walk, tile)]
     return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
 
 
-def _places(walk: Walk, tile: Tile) -> Iterator[str]:
+def _places(walk: Walk, tile: Tile, parts: int) -> Iterator[str]:
     """The coordinates of a program's elements along each dimension, c0, c1, …, and where there are such."""
     wide = ".to(tl.int64)" if _is_wide(walk) else ""
     yield f"program = tl.program_id(0){wide}"
+    if parts > 1:
+        yield f"part = program % {parts}"
+        yield f"program = program // {parts}"
     last, inner = len(walk.dims) - 1, 1
     if not tile.rows:
         yield f"at = program * {tile.columns} + tl.arange(0, {tile.columns})"
@@ -68,7 +75,8 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
     lanes = {last: "[None, :]", rows: "[:, None]"}
     order = [last, rows, *(place for place in reversed(range(last)) if place != rows)]
     if walk.row:
-        yield from _in_a_row(walk, tile)
+        if not tile.cuts_rows(walk):
+            yield from _in_a_row(walk, tile)
         order = [*reversed(range(rows + 1))]
     for place in order:
         dim, size = walk.dims[place], _lanes(walk, tile, place)
@@ -85,9 +93,13 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
 
 
 def _in_a_row(walk: Walk, tile: Tile) -> Iterator[str]:
-    """The coordinates inside a row, which a program has as a whole."""
+    """The coordinates inside a row, of which a program has the whole, or some from ``start`` on, in its part."""
     yield f"at = tl.arange(0, {tile.columns})[None, :]"
-    if walk.row_size != tile.columns:
+    if tile.cuts_rows(walk):
+        yield f"at = start + at{'.to(tl.int64)' if _is_wide(walk) else ''}"
+    if tile.parts > 1:
+        yield f"at = part * {tile.part_size(walk)} + at"
+    if not tile.fills_rows(walk):
         yield f"in_row = at < {walk.row_size}"
     yield from _divided(walk, walk.outer + 1)
 
@@ -130,7 +142,7 @@ def _where(walk: Walk, tile: Tile, place: int | None) -> tuple[str, str]:
 def _mask(walk: Walk, tile: Tile, place: int) -> str | None:
     """The name of what says which elements there are along a dimension; None where there are all."""
     if walk.row and place > walk.outer:
-        return "in_row" if walk.row_size != tile.columns else None
+        return None if tile.fills_rows(walk) else "in_row"
     return f"kept{place}" if walk.dims[place].size % _lanes(walk, tile, place) else None
 
 
@@ -172,35 +184,126 @@ def _is_wide(walk: Walk) -> bool:
     return max(*map(reached, walk.reads), reached(walk.y), padded, 2 * count) >= _OFFSETS_32_BITS // 2
 
 
-def _arithmetic(walk: Walk, tile: Tile, *, precise: bool) -> Iterator[str]:
-    """A line for each step of the expression."""
-    is_reduced = walk.row and not any(dim.stride for dim in walk.dims[walk.outer + 1 :])
-    shape = f"[{tile.rows}, {1 if is_reduced else tile.columns}]" if tile.rows else f"[{tile.columns}]"
-    if isinstance(walk.expression, Operand):
-        yield f"result = tl.broadcast_to(x0, {shape})"
-        return
-    order, read = steps(walk.expression), names(walk.expression)
-    called = {step: f"v{place}" for place, step in enumerate(order)}
-    ones = "[1, 1]" if tile.rows else "[1]"
-    for step in order:
-        given = [called[argument] for argument in arguments_of(step)]
-        if isinstance(step, Operand):
-            yield f"{called[step]} = x{read.index(step.name)}.to(tl.float32)"
-        elif isinstance(step, Constant):
-            yield f"{called[step]} = tl.full({ones}, {step.value!r}, tl.float32)"
+def _passes(walk: Walk, tile: Tile, launch: int, *, precise: bool) -> Iterator[str]:
+    """A row that is cut is read once for each level of reductions, and once for the output. Where several programs have
+    parts of it, each of these is a launch, before which the others have stored what they reduced."""
+    known = dict[Expression, None]()
+    if tile.parts > 1:
+        yield f"row = {_row_number(walk)}"
+    for number, level in enumerate(walk.levels):
+        if number < launch:
+            for step in level:
+                yield f"{_called(walk, step)} = {_over_lanes(step, _loaded_parts(step, walk, tile), walk, precise)}"
         else:
-            made = _reduced(step, given[0], walk, tile, precise) if is_reduction(step) else None
-            yield f"{called[step]} = {made or _applied(step, given, walk, precise=precise)}"
-    yield f"result = tl.broadcast_to({called[walk.expression]}, {shape})"
+            yield from _reducing(level, known, walk, tile, precise=precise)
+            if tile.parts > 1:
+                yield from _stored_parts(level, walk, tile)
+                return
+            for step in level:
+                yield f"{_called(walk, step)} = {_over_lanes(step, _called(walk, step), walk, precise)}"
+        known |= dict.fromkeys(level)
+    lines = [*_arithmetic(walk, tile, _needed([walk.expression], known), precise=precise), *_stored(walk, tile)]
+    yield from lines if walk.is_reduced else _loop([*_in_a_row(walk, tile), *lines], walk, tile)
 
 
-def _reduced(step: Apply, given: str, walk: Walk, tile: Tile, precise: bool) -> str:
-    """One value for each row, in a column of its own."""
-    if walk.row_size == 1:
-        return given
-    if tile.columns != walk.row_size:
-        neutral = 'float("-inf")' if step.operator == "max" else "0.0"
-        given = f"tl.where(in_row, {given}, {neutral})"
+def _reducing(
+    level: Iterable[Apply], known: Container[Expression], walk: Walk, tile: Tile, *, precise: bool
+) -> Iterator[str]:
+    """What each lane of a tile has of reductions, in their variables."""
+    body = [*_in_a_row(walk, tile)]
+    body += _arithmetic(walk, tile, _needed([step.arguments[0] for step in level], known), precise=precise)
+    for step in level:
+        called, given = _called(walk, step), _in_row(_called(walk, step.arguments[0]), step, walk, tile)
+        yield f"{called} = tl.full([{tile.rows}, {tile.columns}], {_neutral(step)}, tl.float32)"
+        body.append(
+            f"{called} = " + (f"of.maximum({called}, {given})" if step.operator == "max" else f"{called} + {given}")
+        )
+    yield from _loop(body, walk, tile)
+
+
+def _loop(body: Iterable[str], walk: Walk, tile: Tile) -> Iterator[str]:
+    """Over the part of a row that a program has."""
+    yield f"for start in range(0, {tile.part_size(walk)}, {tile.columns}):"
+    yield from (f"    {line}" for line in body)
+
+
+def _row_number(walk: Walk) -> str:
+    """Which of all rows those of a tile are."""
+    sizes = [dim.size for dim in walk.dims[: walk.outer + 1]]
+    return " + ".join(_times(f"c{place}", prod(sizes[place + 1 :])) for place in range(len(sizes)))
+
+
+def _stored_parts(level: Iterable[Apply], walk: Walk, tile: Tile) -> Iterator[str]:
+    mask = _mask(walk, tile, walk.outer)
+    for step in level:
+        reduced = f"of.row_{'max' if step.operator == 'max' else 'sum'}({_called(walk, step)})"
+        yield f"tl.store({_parts(step, walk, tile)} + part, {reduced}{f', mask={mask}' if mask else ''})"
+
+
+def _loaded_parts(step: Apply, walk: Walk, tile: Tile) -> str:
+    mask = _mask(walk, tile, walk.outer)
+    where = f"{_parts(step, walk, tile)} + tl.arange(0, {tile.parts})[None, :]"
+    return f"tl.load({where}{f', mask={mask}, other=0' if mask else ''})"
+
+
+def _parts(step: Apply, walk: Walk, tile: Tile) -> str:
+    """Where the parts of a reduction begin in the workspace."""
+    every = reductions(walk.expression)
+    return f"sums + (row * {len(every)} + {every.index(step)}) * {tile.parts}"
+
+
+def _needed(wanted: Iterable[Expression], known: Container[Expression]) -> tuple[Expression, ...]:
+    """The steps that lead to ``wanted`` from what is known and from operands."""
+    found = dict[Expression, None]()
+    for step in wanted:
+        if step not in known:
+            found |= dict.fromkeys((*_needed(arguments_of(step), known), step))
+    return tuple(found)
+
+
+def _called(walk: Walk, step: Expression) -> str:
+    """The variable of a step's value."""
+    return f"v{steps(walk.expression).index(step)}"
+
+
+def _arithmetic(walk: Walk, tile: Tile, order: Iterable[Expression], *, precise: bool) -> Iterator[str]:
+    """A line for each step in ``order``, and one to load an operand."""
+    read, ones = names(walk.expression), "[1, 1]" if tile.rows else "[1]"
+    for step in order:
+        called = _called(walk, step)
+        given = [_called(walk, argument) for argument in arguments_of(step)]
+        if isinstance(step, Operand):
+            yield f"{called} = {_load(walk, tile, read.index(step.name))}.to(tl.float32)"
+        elif isinstance(step, Constant):
+            yield f"{called} = tl.full({ones}, {step.value!r}, tl.float32)"
+        elif not is_reduction(step):
+            yield f"{called} = {_applied(step, given, walk, precise=precise)}"
+        elif walk.row_size == 1:
+            yield f"{called} = {given[0]}"
+        else:
+            yield f"{called} = {_over_lanes(step, _in_row(given[0], step, walk, tile), walk, precise)}"
+
+
+def _stored(walk: Walk, tile: Tile) -> Iterator[str]:
+    """Store the value of the expression, in the shape of a tile."""
+    shape = f"[{tile.rows}, {1 if walk.is_reduced else tile.columns}]" if tile.rows else f"[{tile.columns}]"
+    yield f"result = tl.broadcast_to({_called(walk, walk.expression)}, {shape})"
+    offset, mask = _where(walk, tile, None)
+    yield f"tl.store(y + {offset}, result.to(y.dtype.element_ty){f', mask={mask}' if mask else ''})"
+
+
+def _neutral(step: Apply) -> str:
+    """What a reduction's value does not change by."""
+    return 'float("-inf")' if step.operator == "max" else "0.0"
+
+
+def _in_row(given: str, step: Apply, walk: Walk, tile: Tile) -> str:
+    """What a reduction reads, without the lanes of a tile that are in no row."""
+    return given if tile.fills_rows(walk) else f"tl.where(in_row, {given}, {_neutral(step)})"
+
+
+def _over_lanes(step: Apply, given: str, walk: Walk, precise: bool) -> str:
+    """One value for each row of a tile, in a column of its own."""
     if step.operator == "mean":
         return f"of.div(of.row_sum({given}), {float(walk.row_size)!r}, {precise})"
     return f"of.row_{step.operator}({given})"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Self
 
-from convwright.backends.triton.by_role.tile import RoleTile
+from convwright.backends.triton.by_role.tile import RoleTile, launches
 from convwright.backends.triton.elementwise.walk import Walk
 from convwright.backends.triton.operands import power_of_two
+from convwright.core.candidate import Candidate, Config
 
 _THREADS_OF_A_WARP = 32
 _VECTOR_BYTES = 16
@@ -15,8 +18,14 @@ _WARPS = 4
 _AREAS = (2048, 4096, 1024)
 _SQUARES = ((64, 64), (32, 32), (32, 128), (128, 32))
 _MOST_COLUMNS = 1024
-# A program holds a row in registers: 64 numbers of an operand in each of 512 threads.
-MOST_OF_A_ROW = 2**15
+# A program holds a row of so many elements in registers: 64 numbers of an operand in each of 512 threads.
+_MOST_OF_A_ROW = 2**15
+# What a program holds of longer rows, so that each thread has several loads under way, and its warps.
+_PARTS_OF_ROWS = ((8192, 16), (16384, 16), (4096, 8))
+# Fewer programs than this leave multiprocessors of a large GPU idle, so that several share a row.
+_ENOUGH_PROGRAMS = 512
+# Where less than that of a row lies side by side, the memory moves more than is read of it.
+_SECTOR_BYTES = 32
 _SIDE_BY_SIDE = (32, 64, 16)
 _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
 
@@ -26,8 +35,47 @@ class Tile(RoleTile):
     """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``: those
     lie along the dimension across which an operand is read, or else along the one before the last.
 
-    Where rows are reduced a program has all of a row in its columns, and ``rows`` of them.
+    Where rows are reduced a program has all of a row in its columns, and ``rows`` of them. It has a longer row piece by
+    piece, or one of several ``parts`` of it: then one kernel follows another, so that all parts are reduced before a
+    result is needed.
     """
+
+    parts: int = 1
+    launches: int = 1
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        """The tile of a candidate."""
+        config = dict(candidate.config)
+        rows, columns, parts = int(config.get("rows", 0)), int(config["columns"]), int(config.get("parts", 1))
+        return cls(rows, columns, int(config["warps"]), parts, launches(candidate))
+
+    @property
+    def config(self) -> Config:
+        rows = (("rows", self.rows),) if self.rows else ()
+        shared = (("parts", self.parts), ("launches", self.launches)) if self.parts > 1 else ()
+        return (*rows, ("columns", self.columns), ("warps", self.warps), *shared)
+
+    def cuts_rows(self, walk: Walk) -> bool:
+        """Whether a row is more than a program has at a time."""
+        return walk.row > 0 and walk.row_size > self.columns
+
+    def part_size(self, walk: Walk) -> int:
+        """How many elements of a row are in a part, in whole tiles."""
+        return -(-walk.row_size // (self.parts * self.columns)) * self.columns
+
+    def fills_rows(self, walk: Walk) -> bool:
+        """Whether all elements of its parts are in a row."""
+        return walk.row_size == self.parts * self.part_size(walk)
+
+    def parts_of(self, walk: Walk, launch: int) -> int:
+        """Among how many programs a launch divides a row: the last one, of one element for each row, among none."""
+        return 1 if walk.is_reduced and launch == len(walk.levels) else self.parts
+
+    def workspace_bytes(self, walk: Walk) -> int:
+        """What the parts of all reductions take in fp32."""
+        rows, reductions = prod(dim.size for dim in walk.dims[: walk.outer + 1]), sum(map(len, walk.levels))
+        return 4 * rows * reductions * self.parts if self.parts > 1 else 0
 
     def programs(self, walk: Walk) -> int:
         """How many of them cover the output."""
@@ -50,7 +98,7 @@ def rows_of(walk: Walk) -> int:
 def tiles(walk: Walk) -> list[Tile]:
     """The few that are worth trying, the most promising first."""
     if walk.row:
-        return _whole_rows(walk)
+        return _whole_rows(walk) if walk.row_size <= _MOST_OF_A_ROW else _parts_of_rows(walk)
     if len(walk.dims) < 2:
         return _flat(walk)
     return [*_crossing(walk), *_flat(walk)[:1]] if walk.across is not None else [*_flat(walk), *_in_rows(walk)]
@@ -77,9 +125,25 @@ def _whole_rows(walk: Walk) -> list[Tile]:
     columns, most = power_of_two(walk.row_size), power_of_two(walk.dims[walk.outer].size)
     counts = [max(area // columns, 1) for area in _AREAS]
     if walk.is_side_by_side:
-        counts = [count for count in _SIDE_BY_SIDE if count * columns <= MOST_OF_A_ROW] + counts[:1]
+        counts = [count for count in _SIDE_BY_SIDE if count * columns <= _MOST_OF_A_ROW] + counts[:1]
     heights = dict.fromkeys(min(count, most) for count in counts)
     return [Tile(rows, columns, min(max(rows * columns // _ELEMENTS_OF_A_WARP, 1), _MOST_WARPS)) for rows in heights]
+
+
+def _parts_of_rows(walk: Walk) -> list[Tile]:
+    """Of one row, and of more where their neighbours are read together. Several programs share a row where these are
+    few."""
+    run_bytes = walk.dims[-1].size * min(spec.dtype.nbytes for spec in walk.reads)
+    together = walk.is_side_by_side or run_bytes < _SECTOR_BYTES
+    rows = min(power_of_two(walk.dims[walk.outer].size), _SIDE_BY_SIDE[0]) if together else 1
+    tiles = [Tile(rows, area // rows, warps) for area, warps in _PARTS_OF_ROWS]
+    return list(dict.fromkeys([*(_shared(tile, walk) for tile in tiles), tiles[0]]))
+
+
+def _shared(tile: Tile, walk: Walk) -> Tile:
+    """The tile with so many parts of a row that there are enough programs."""
+    most = min(_ENOUGH_PROGRAMS // tile.programs(walk), walk.row_size // tile.columns)
+    return replace(tile, parts=2 ** (most.bit_length() - 1), launches=len(walk.levels) + 1) if most > 1 else tile
 
 
 def _crossing(walk: Walk) -> list[Tile]:

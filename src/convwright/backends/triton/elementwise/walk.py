@@ -7,7 +7,7 @@ from math import prod
 from typing import assert_never
 
 from convwright.core.kinds.copy import CopyProblem
-from convwright.core.kinds.expression import Expression, Operand
+from convwright.core.kinds.expression import Apply, Expression, Operand, reductions
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import TensorSpec
 
@@ -63,6 +63,7 @@ class Walk:
     def of(cls, problem: PointwiseProblem | CopyProblem) -> Walk:
         """The walk that computes ``problem``."""
         if isinstance(problem, PointwiseProblem):
+            problem = problem.ungrouped
             reads = tuple(spec for _, spec in problem.inputs)
             if problem.row:
                 outer, row = _rows(problem, reads)
@@ -83,6 +84,20 @@ class Walk:
     def row_size(self) -> int:
         """Elements of a row."""
         return prod(dim.size for dim in self.dims[self.outer + 1 :])
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the output has one element for each row."""
+        return self.row > 0 and not any(dim.stride for dim in self.dims[self.outer + 1 :])
+
+    @property
+    def levels(self) -> tuple[tuple[Apply, ...], ...]:
+        """The reductions: those that need no other, then those that need these, and so on."""
+        found, left = list[tuple[Apply, ...]](), reductions(self.expression)
+        while left:
+            found.append(tuple(step for step in left if not set(reductions(step.arguments[0])) & {*left}))
+            left = tuple(step for step in left if step not in found[-1])
+        return tuple(found)
 
     @property
     def is_side_by_side(self) -> bool:
