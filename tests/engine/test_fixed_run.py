@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.engine.engine import Engine
 from convwright.engine.optimize import optimize
+from convwright.engine.running.fixed_run import FixedRun
 from convwright.settings import Mode
 from engine.net import Net
 from engine.random_network import RandomNetwork
@@ -38,6 +39,20 @@ def test_a_run_computes_what_a_call_does_and_tensors_stay_where_they_are(seed: i
         assert [each.data_ptr() for each in flat(got)] == [each.data_ptr() for each in flat(output)]
         assert all(map(torch.equal, flat(got), expected))
         assert all(map(torch.equal, flat(output), expected))
+
+
+def test_what_a_call_on_a_gpu_returns_is_its_own() -> None:
+    """There a call is a run on the fixed tensors."""
+    model = Net(lambda self, x, z: (self.one(x), z, self.one(x), x * 2), one=nn.Conv2d(4, 4, 1))
+    x, z = (torch.randn(2, 4, 6, 6) for _ in range(2))
+    made = engine(model, x, z)
+    fixed = FixedRun(made._program)
+    got = fixed.of([x, z])
+    assert got[1] is z
+    assert all(map(torch.equal, got, made(x, z)))
+    kept = [each.clone() for each in got]
+    fixed.of([x + 1, z + 1])
+    assert all(map(torch.equal, got, kept))
 
 
 def test_outputs_of_a_call_are_others_than_those_of_a_run() -> None:

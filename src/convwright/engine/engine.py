@@ -95,12 +95,10 @@ class Engine:
         return filled(self.structure, outputs)
 
     def _outputs(self, given: Sequence[Tensor]) -> list[Tensor]:
-        program, fixed = self._program, self._fixed
-        if fixed is not None and self.device.type == "cuda":
-            program.take(given)
-            return program.outputs(fixed.run(), given, replayed=True)
+        if self._fixed is not None and self.device.type == "cuda":
+            return self._fixed.of(given)
         with undisturbed(self.device):
-            return program.outputs(program.run(program.take(given)), given, replayed=False)
+            return self._program.outputs(self._program.run(self._program.take(given)), given)
 
     def _leave_to_pytorch(self, failed: StepFailed) -> None:
         """Let PyTorch's own call compute the step that failed from now on, if that was asked for."""

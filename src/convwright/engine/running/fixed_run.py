@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from convwright import torch_api
@@ -22,12 +24,27 @@ class FixedRun:
             self._graph = CudaGraph(self._begin, program.device, program.arena.pool)
         else:
             self._begin()
+        names, inputs = program.assignment.outputs, program.assignment.inputs
+        different = [name for name in dict.fromkeys(names) if name not in inputs]
+        self._different = [self._value(name) for name in different]
+        self._returned = [(True, inputs.index(name)) if name in inputs else (False, different.index(name))
+                          for name in names]  # fmt: skip
 
     def _begin(self) -> None:
         self._values = self._computed()
 
     def _computed(self) -> Values:
         return self._program.run(self._program.take(self.inputs))
+
+    def of(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs for these inputs, in memory of their own."""
+        self._program.arena.join()
+        for fixed, tensor in zip(self.inputs, given, strict=True):
+            if fixed is not tensor:
+                fixed.copy_(tensor.detach())
+        self.run()
+        own = [output.clone() for output in self._different]
+        return [given[place] if is_input else own[place] for is_input, place in self._returned]
 
     def run(self) -> Values:
         """Compute what the inputs hold. Inside a CUDA graph of the caller's, steps become a part of that."""
@@ -47,8 +64,12 @@ class FixedRun:
 
     @property
     def outputs(self) -> list[Tensor]:
-        held = [self._values[self._program.place(name)] for name in self._program.assignment.outputs]
-        return [each for each in held if each is not None]
+        return [self._value(name) for name in self._program.assignment.outputs]
+
+    def _value(self, name: str) -> Tensor:
+        held = self._values[self._program.place(name)]
+        assert held is not None
+        return held
 
     @property
     def pool_bytes(self) -> int:

@@ -110,13 +110,13 @@ class Program:
         """The same on the inputs that fixed memory holds."""
         return self.run(list(self._static), at)
 
-    def outputs(self, values: Values, given: Sequence[Tensor], *, replayed: bool) -> list[Tensor]:
+    def outputs(self, values: Values, given: Sequence[Tensor]) -> list[Tensor]:
         """What the model returns, in memory that the next run does not write to."""
         inputs, own = dict(zip(self.assignment.inputs, given, strict=True)), dict[str, Tensor]()
         for name in dict.fromkeys(self.assignment.outputs):
             value, root = values[self._places[name]], self.lifetimes.owner(name)
             assert value is not None
-            is_kept = replayed or root in inputs or self._static[self._places[root]] is not None
+            is_kept = root in inputs or self._static[self._places[root]] is not None
             own[name] = inputs[name] if name in inputs else value.clone() if is_kept else value
         return [own[name] for name in self.assignment.outputs]
 
