@@ -71,19 +71,15 @@ def computing(problem: PointwiseProblem, dtype: torch.dtype) -> Callable[[Mappin
         return compute
 
     def compute_groups(operands: Mapping[str, Tensor]) -> Tensor:
-        made = compute({name: in_groups(problem, tensor) for name, tensor in operands.items()})
+        made = compute({name: in_groups(problem, name, tensor) for name, tensor in operands.items()})
         return made.expand(plain.y.shape).flatten(problem.row[0], problem.row[0] + 1)
 
     return compute_groups
 
 
-def in_groups(problem: PointwiseProblem, tensor: Tensor) -> Tensor:
-    """An operand as that of ``problem.ungrouped``: a view."""
-    if problem.groups == 1:
-        return tensor
-    dim, shape = problem.row[0], tensor.shape
-    groups = problem.groups if shape[dim] > 1 else 1
-    return tensor.view(*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])
+def in_groups(problem: PointwiseProblem, name: str, tensor: Tensor) -> Tensor:
+    """A view of the operand of this name with the sizes that it has in ``problem.ungrouped``."""
+    return tensor if problem.groups == 1 else tensor.view(problem.ungrouped.operands[name].shape)
 
 
 def compiled(

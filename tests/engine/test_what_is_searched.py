@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -16,6 +19,7 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning import planned
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
+from convwright.engine.planning.ways import Timed
 from convwright.graph.operations import NO_PROBLEM, Operation
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -73,3 +77,18 @@ def test_after_the_last_round_what_is_known_is_chosen(monkeypatch: pytest.Monkey
     made = planner(torch.float16)
     steps = made.assignment(Costs()).steps
     assert all(step.candidate is not None for step in steps if not isinstance(step.operation, NO_PROBLEM))
+
+
+def test_what_is_like_something_that_nothing_computes_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Timed._found
+
+    def not_in_channels_last(timed: Timed, problem: Problem) -> Any:
+        is_last = isinstance(problem, ConvProblem) and problem.x.layout is Layout.NHWC
+        return () if is_last else found(timed, problem)
+
+    monkeypatch.setattr(Timed, "_found", not_in_channels_last)
+    made = planner(torch.float16)
+    assert Layout.NCHW in layouts(searched(made))
+    convolutions = [step for step in made.assignment(Costs()).steps if isinstance(step.operation, ConvProblem)]
+    assert len(convolutions) == 3
+    assert all(step.candidate is not None for step in convolutions)

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 def in_fp32(problem: PointwiseProblem, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """What a kernel computes: fp32 inside, rounded once at the end."""
-    plain, tensors = problem.ungrouped, {name: in_groups(problem, tensor) for name, tensor in tensors.items()}
+    plain, tensors = problem.ungrouped, {name: in_groups(problem, name, tensor) for name, tensor in tensors.items()}
 
     def compute(step: Expression, values: list[torch.Tensor]) -> torch.Tensor:
         if is_reduction(step):
@@ -42,7 +42,7 @@ def in_fp32(problem: PointwiseProblem, tensors: dict[str, torch.Tensor]) -> torc
         return FUNCTIONS[step.operator](*values)
 
     made = empty(problem.y, CPU)
-    in_groups(problem, made).copy_(evaluate(problem.expression, compute))
+    in_groups(problem, "y", made).copy_(evaluate(problem.expression, compute))
     return made
 
 

@@ -112,7 +112,8 @@ class Join(Record):
 
 @dataclass(frozen=True, slots=True)
 class Part(Record):
-    """``y`` is as many elements of ``x`` along a dimension as it has, from ``start`` on, in the memory of ``x``."""
+    """``y`` is a part of ``x`` and lies in its memory: as many elements along a dimension as ``y`` has, the first of
+    which is number ``start``."""
 
     kind: ClassVar[str] = "part"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
@@ -14,7 +15,7 @@ from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import within_budget
-from convwright.engine.planning.part import Part
+from convwright.engine.planning.searched_groups import SearchedGroups
 from convwright.engine.planning.ways import CopyWay, Timed, Way, copies
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem, JointChoice
@@ -58,12 +59,11 @@ class Planner:
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
-        new = [Timed(device, policy, mode, store, frugal=memory_budget is not None) for _ in range(2)]
-        self._timed, self._progress = timed or new[0], progress
-        if tf32 is None:
-            self._parts = [Part(self._timed, None)]
-        else:
-            self._parts = [Part(self._timed, False), Part(new[1], True)]
+        known = partial(Timed, device, policy, mode, store, frugal=memory_budget is not None)
+        self._timed, self._progress = timed or known(), progress
+        self._parts = [SearchedGroups(self._timed, None if tf32 is None else False)]
+        if tf32 is not None:
+            self._parts.append(SearchedGroups(known(), True))
         self._search_groups()
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways() for place in (*way.reads, *way.writes)]
@@ -78,7 +78,7 @@ class Planner:
         while missing:
             for part in self._parts:
                 part.add([group for group in missing if part.tf32 in (None, self._in_tf32(group))], graph, self._states)
-                part.search([each.operation for each in part.possible if each.like is None], self._progress)
+                part.search_first(self._progress)
             computed = {way.group for way in self._ways()}
             missing = [group for group in wanted if group not in computed]
             missing = [group for group in inside(every, missing) if group not in wanted]

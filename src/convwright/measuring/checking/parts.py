@@ -122,7 +122,7 @@ class InGroups:
 
     def take(self, role: str, tensor: Tensor) -> Tensor:
         """The part of one operand."""
-        return self.part.take(role, in_groups(self.problem, tensor))
+        return self.part.take(role, in_groups(self.problem, role, tensor))
 
 
 @lru_cache(maxsize=4)

@@ -24,7 +24,7 @@ _MOST_OF_A_ROW = 2**15
 _PARTS_OF_ROWS = ((8192, 16), (16384, 16), (4096, 8))
 # Fewer programs than this leave multiprocessors of a large GPU idle, so that several share a row.
 _ENOUGH_PROGRAMS = 512
-# Where less than that of a row lies side by side, the memory moves more than is read of it.
+# Memory moves so many bytes at a time. Where fewer bytes of a row lie side by side, it moves some that are not read.
 _SECTOR_BYTES = 32
 _SIDE_BY_SIDE = (32, 64, 16)
 _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16

@@ -1,4 +1,4 @@
-"""A part of a network's groups, with what is known of the ways to compute them."""
+"""Groups of a network, and what searches have found of the ways to compute them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.graph.states import States
 from convwright.tuning.trials.search_input import Progress
 
 
-class Part:
+class SearchedGroups:
     """The groups that may multiply in TF32, or those that may not; where ``tf32`` is None, PyTorch's flags say that."""
 
     def __init__(self, timed: Timed, tf32: bool | None) -> None:
@@ -22,6 +22,12 @@ class Part:
 
     def add(self, new: Iterable[Group], graph: Graph, states: States) -> None:
         self.possible += possible(graph, new, states, on_gpu=self.timed.on_gpu)
+
+    def search_first(self, progress: Progress) -> None:
+        """Search for what is like nothing else, and for what is like something that nothing computes."""
+        self.search([each.operation for each in self.possible if each.like is None], progress)
+        alone = [each for each in self.possible if each.like is not None and not self.timed.candidates(each.like)]
+        self.search([each.operation for each in alone], progress)
 
     def search(self, operations: Iterable[Operation], progress: Progress) -> None:
         with self._flags():
