@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from convwright.cli.counting import counting
 from convwright.cli.main import main
 from convwright.core.problem import ConvProblem
 from convwright.settings import settings
 from convwright.store.schema import SCHEMA_VERSION
 from convwright.store.store import Store
-from convwright.tuning.counting import counting
 from tuning.made import measurement
 from unprivileged import read_only
 

@@ -118,8 +118,8 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove findings that are old, or that no longer count."""
+    from convwright.cli.counting import counting
     from convwright.naming import check_not_below_0
-    from convwright.tuning.counting import counting
 
     if older_than is None and not stale:
         raise BadInput("prune needs --older-than DAYS, --stale, or both")

@@ -22,9 +22,8 @@ from convwright.tuning.session import Choice
 
 def direction_runner(choice: Choice, call: Call) -> Runner:
     """A choice for one of the directions of a call that trains."""
-    return (
-        call_runner(choice, call) if choice.candidate.problem.direction is call.form.direction else _bound(choice, call)
-    )
+    made = call_runner if choice.candidate.problem.direction is call.form.direction else _bound
+    return made(choice, call)
 
 
 def call_runner(choice: Choice, call: Call) -> Runner:
@@ -73,11 +72,7 @@ def unfused_epilogue(run: Runner, call: Call) -> Runner:
     activation, shape = activation_named(call.request.activation), (-1, *[1] * call.form.rank)
 
     def runs(
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
+        x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
         y = run(x, w, None, None, out)
         if residual is not None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from convwright.backends.registry import backend, backends
+from convwright.cli import counting as module
+from convwright.cli.counting import counting
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, FingerprintsCandidates, SeveralFingerprints
 from convwright.measuring.hardware.machine import device_facts
 from convwright.store.store import Store
-from convwright.tuning import counting as module
-from convwright.tuning.counting import counting
 
 CPU, GPU = device_facts("cpu"), device_facts("h200")
 

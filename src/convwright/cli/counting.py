@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-
 from convwright.backends.registry import backends, kinds
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, SeveralFingerprints
@@ -20,6 +18,8 @@ def counting(device_keys: Iterable[str]) -> dict[str, frozenset[str]]:
     >>> any("torch" in print_ for print_ in counting([cpu, "a device on the moon"]).pop(cpu))
     True
     """
+    import torch
+
     here = [device_facts("cpu"), *(device_facts(f"cuda:{index}") for index in range(torch.cuda.device_count()))]
     found = {}
     for key in device_keys:
