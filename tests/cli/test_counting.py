@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 import torch
 
+from convwright.backends import registry
 from convwright.backends.registry import backend, backends
-from convwright.cli import counting as module
 from convwright.cli.counting import counting
 from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, FingerprintsCandidates, SeveralFingerprints
@@ -40,7 +40,7 @@ def test_devices_that_are_not_here_are_left_out() -> None:
 
 
 def test_any_setting_of_a_flag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "backends", lambda kind: [Plain(), Flagged()])
+    monkeypatch.setattr(registry, "backends", lambda kind: [Plain(), Flagged()])
     assert counting([CPU.key]) == {CPU.key: {"plain on cpu", "cpu, on", "cpu, off"}}
 
 

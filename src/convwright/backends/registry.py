@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 
-from convwright.core.plan import Backend
+from convwright.core.device import DeviceFacts
+from convwright.core.plan import Backend, SeveralFingerprints
 from convwright.errors import BackendError
 
 # In the order in which they stand in a table: PyTorch first, since it is everyone's baseline.
@@ -89,3 +90,12 @@ def imported(name: str, kind: str) -> Backend:
 
 def backends(kind: str = "conv") -> tuple[Backend, ...]:
     return tuple(backend(name, kind) for name in names(kind))
+
+
+def fingerprints(device: DeviceFacts) -> frozenset[str]:
+    """Those of all backends on a device, under any setting of what a user may switch from one run to the next."""
+    members = (member for kind in kinds() for member in backends(kind))
+    return frozenset().union(
+        *(each.fingerprints(device) if isinstance(each, SeveralFingerprints) else {each.fingerprint(device)}
+          for each in members)
+    )  # fmt: skip
