@@ -71,6 +71,12 @@ def skip(convs: nn.ModuleList, x: Tensor) -> Tensor:
     return convs[2](torch.cat([kept, deep], 1))
 
 
+def sum_in_a_slice(convs: nn.ModuleList, x: Tensor) -> Tensor:
+    """What is added does not lie in the whole."""
+    added = x.relu()
+    return convs[1](torch.cat([convs[0](added) + added, added.sigmoid()], 1))
+
+
 def twice(convs: nn.ModuleList, x: Tensor) -> Tensor:
     y = convs[0](x)
     return convs[1](torch.cat([y, x, y], 1))
@@ -156,7 +162,7 @@ def test_all_of_a_dense_block_lies_in_one_whole() -> None:
     assert made.memory_plan.lower_bound <= 2 * made.assignment.wholes[whole].nbytes
 
 
-@pytest.mark.parametrize(("forward", "inputs"), [(skip, (4, 4, 8)), (twice, (4, 12))])
+@pytest.mark.parametrize(("forward", "inputs"), [(skip, (4, 4, 8)), (twice, (4, 12)), (sum_in_a_slice, (4, 8))])
 def test_parts_may_be_copied(forward: Callable[[nn.ModuleList, Tensor], Tensor], inputs: tuple[int, ...]) -> None:
     """What PyTorch's operator makes, and what comes twice."""
     model, x = Convolutions(forward, *inputs), torch.randn(2, 4, 8, 8)

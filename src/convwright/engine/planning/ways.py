@@ -14,6 +14,7 @@ import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.kinds.copy import CopyProblem
@@ -321,7 +322,9 @@ def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | Non
     made = laid(operation, {role: state.spec for role, state in states.items()})
     if isinstance(made, Foreign) and not _lies_so(made):
         return None
-    return made
+    # What is added to a convolution lies as its output does, also where that is a slice: kernels read it so.
+    added = states.get("residual") if isinstance(made, ConvProblem) else None
+    return made if added is None or added.spec == made.operands[Role.RESIDUAL] else None
 
 
 def _lies_so(operation: Foreign) -> bool:
