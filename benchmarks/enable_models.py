@@ -39,6 +39,7 @@ from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.session import session
 
 MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "densenet121", "efficientnet_b0")
+OWN = ("unet", "wavenet", "video")
 SIZE, WARM_UP = 224, 60
 LOWERED = {"cpu": torch.bfloat16, "cuda": torch.float16}
 
@@ -106,7 +107,10 @@ def network(name: str) -> tuple[nn.Module, tuple[int, ...], dict[str, str]]:
         return make(), shape, {}
     import torchvision
 
-    return getattr(torchvision.models, name)(), (3, SIZE, SIZE), {"torchvision": torchvision.__version__}
+    versions, segmenting = {"torchvision": torchvision.__version__}, torchvision.models.segmentation
+    if hasattr(segmenting, name):
+        return getattr(segmenting, name)(weights=None, weights_backbone=None), (3, 512, 512), versions
+    return getattr(torchvision.models, name)(), (3, SIZE, SIZE), versions
 
 
 def pass_of(model: nn.Module, x: Tensor, setting: Setting) -> Callable[[], Tensor]:
@@ -149,7 +153,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--budget-s", type=float, default=20.0)
-    parser.add_argument("--models", nargs="+", default=[*MODELS, *NETWORKS])
+    parser.add_argument("--models", nargs="+", default=[*MODELS, *OWN])
     parser.add_argument("--modes", nargs="+", default=["inference"], choices=["inference", "training"])
     parser.add_argument(
         "--cases", nargs="+", default=["fp32"], choices=["fp32", "fp32-last", "amp", "amp-last"],

@@ -1,13 +1,17 @@
 """Whole networks: what an engine takes, beside PyTorch in both layouts and `torch.compile`.
 
     python benchmarks/whole_networks.py [--out results.jsonl] [--device cpu] [--networks resnet18 unet …]
-        [--batches 1 8] [--size 128] [--dtypes fp32] [--mode quick] [--no-compile]
+        [--batches 1 8] [--size 128] [--dtypes fp32] [--tf32 off] [--mode quick] [--no-compile] [--autotune] [--folders]
 
 Networks of torchvision, and those of `common/networks`. All run interleaved in one run of the project's timer, on a GPU
-each captured in a CUDA graph. `torch.compile` is "reduce-overhead" on a GPU, and frozen on a CPU, both in channels
-last. The store begins empty and the engine is built with default settings: "built_s" is what that took, and
-"compiled_s" what `torch.compile` took for its first run. Outputs are held against float64. A file that exists is added
-to, and what it has is not measured again.
+each captured in a CUDA graph. "engine" is a call with a tensor, "run" the engine on what its own input holds; "best" is
+the fastest of the others. "benchmark" is PyTorch in channels last with `torch.backends.cudnn.benchmark` on, on a GPU
+alone, and "benchmark-nchw" the same in planes. "compile" is `torch.compile`, "reduce-overhead" on a GPU and frozen on a
+CPU, and "autotune" its "max-autotune"; both are in channels last. The store begins empty and the engine is built with
+default settings: "built_s" is what that took, "compiled_s" and "autotuned_s" what `torch.compile` took for its first
+run. "bound_us" is what the device needs at least for the steps of the plan. With --folders the engine is saved and
+loaded in fresh processes (`common/fresh_process`). Outputs are held against float64. A file that exists is added to,
+and what it has is not measured again: a network of one batch, dtype, size and --tf32.
 """
 
 from __future__ import annotations
@@ -20,10 +24,14 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import torch
+from common.fresh_process import fresh_process_s
+from common.roofline import bound_us
+from common.torch_calls import trying
 from enable_models import network
 from torch import Tensor, nn
 
@@ -39,14 +47,21 @@ from convwright.settings import Mode
 from convwright.store.store import Store
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+# On a GPU; the others capture themselves.
+CAPTURED = ("nchw", "nhwc", "benchmark", "benchmark-nchw")
 _Run = Callable[[], Any]
 
 
 def rows(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     known = dict(conditions(device_facts(options.device)))
     for name, batch, dtype in product(options.networks, options.batches, options.dtypes):
-        if (name, batch, dtype, options.size) not in done:
+        if (name, batch, dtype, options.size, options.tf32) not in done:
             yield measured(name, batch, dtype, options) | {"conditions": known}
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What is measured once. Rows of before there was "tf32" were measured with PyTorch's default for convolutions."""
+    return (*(row[name] for name in ("network", "batch", "dtype", "size")), row.get("tf32", "on"))
 
 
 @torch.no_grad()
@@ -58,40 +73,65 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
     x = torch.randn(batch, shape[0], *(size for _ in shape[1:]), device=options.device)
     exact = first(copy.deepcopy(model).double()(x.double())) if options.errors else None
     model, x = model.to(DTYPES[dtype]), x.to(DTYPES[dtype])
+    with TemporaryDirectory() as place:
+        path = Path(place) / "findings.sqlite"
+        store, begun_s = Store.open(path if options.folders else None), perf_counter()
+        engine = optimize(model, x, mode=Mode(options.mode), store=store)
+        built_s = perf_counter() - begun_s
+        engine.input.copy_(x)
+        others, compile_s = competitors(model, x, options)
+        runs: dict[str, _Run] = {"engine": lambda: engine(x), "run": engine.run} | others
+        errors = None if exact is None else {each: off(run(), exact) for each, run in runs.items()}
+        for each in CAPTURED if x.is_cuda else ():
+            runs[each] = captured(runs[each], x.device)
+        times = measure_calls(
+            {each: ended(run, x) for each, run in runs.items()}, clock=WallClock(), budget_us=options.budget_s * 1e6
+        )
+        fresh = {} if not options.folders else fresh_process_s(
+            engine, model, x, Path(place), device=options.device, mode=Mode(options.mode), store=path,
+            tf32=options.tf32 == "on",
+        )  # fmt: skip
+    us = {each: timing.call_us.value for each, timing in times.items()}
+    best = min(others, key=lambda each: us[each])
+    return {
+        "benchmark": "whole networks", "network": name, "batch": batch, "dtype": dtype, "size": options.size,
+        "tf32": options.tf32, "us": us, "best": best, "ratio": compare(times["engine"], times[best]).to_json(),
+        "built_s": built_s, **compile_s, **fresh, "bound_us": bound_us(engine.assignment, engine.facts),
+        "modelled_us": engine.assignment.modelled_us, "greedy_us": engine.assignment.greedy_us,
+        "uniform_us": engine.assignment.uniform_us, "arena_bytes": engine.arena_bytes, "relative_l2": errors,
+        "versions": versions,
+        "unstable": next((timing.unstable for timing in times.values() if timing.unstable), None),
+    }  # fmt: skip
+
+
+def competitors(
+    model: nn.Module, x: Tensor, options: argparse.Namespace
+) -> tuple[dict[str, _Run], dict[str, float | None]]:
+    """PyTorch's ways to run the model, and what compilation took."""
     last, x_last = copy.deepcopy(model), x
     if x.dim() == 4:
         last = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x_last = x.contiguous(memory_format=torch.channels_last)
-    store, begun_s = Store.open(None), perf_counter()
-    engine = optimize(model, x, mode=Mode(options.mode), store=store)
-    built_s = perf_counter() - begun_s
-    runs: dict[str, _Run] = {
-        "engine": lambda: engine(x), "nchw": lambda: model(x), "nhwc": lambda: last(x_last),
-    }  # fmt: skip
-    compiled_s = None
+    runs: dict[str, _Run] = {"nchw": lambda: model(x), "nhwc": lambda: last(x_last)}
+    if x.is_cuda:
+        runs |= {"benchmark": trying(last, x_last), "benchmark-nchw": trying(model, x)}
+    took_s: dict[str, float | None] = {"compiled_s": None, "autotuned_s": None}
+    if options.compile or options.autotune:
+        torch.compiler.reset()  # what it compiled for other sizes would make it compile for sizes that vary
     if options.compile:
-        compiled: Any = torch.compile(last, mode="reduce-overhead" if x.is_cuda else None)
-        begun_s = perf_counter()
-        for _ in range(3):
-            compiled(x_last)
-        compiled_s = perf_counter() - begun_s
-        runs["compile"] = lambda: compiled(x_last)
-    errors = None if exact is None else {each: off(run(), exact) for each, run in runs.items()}
-    for each in ("nchw", "nhwc") if x.is_cuda else ():
-        runs[each] = captured(runs[each], x.device)
-    times = measure_calls(
-        {each: ended(run, x) for each, run in runs.items()}, clock=WallClock(), budget_us=options.budget_s * 1e6
-    )
-    us = {each: timing.call_us.value for each, timing in times.items()}
-    best = min((each for each in us if each != "engine"), key=lambda each: us[each])
-    return {
-        "benchmark": "whole networks", "network": name, "batch": batch, "dtype": dtype, "size": options.size, "us": us,
-        "best": best, "ratio": compare(times["engine"], times[best]).to_json(), "built_s": built_s,
-        "compiled_s": compiled_s, "modelled_us": engine.assignment.modelled_us,
-        "greedy_us": engine.assignment.greedy_us, "uniform_us": engine.assignment.uniform_us,
-        "arena_bytes": engine.arena_bytes, "relative_l2": errors, "versions": versions,
-        "unstable": next((timing.unstable for timing in times.values() if timing.unstable), None),
-    }  # fmt: skip
+        mode = "reduce-overhead" if x.is_cuda else None
+        runs["compile"], took_s["compiled_s"] = compiled(last, x_last, mode)
+    if options.autotune:
+        runs["autotune"], took_s["autotuned_s"] = compiled(last, x_last, "max-autotune")
+    return runs, took_s
+
+
+def compiled(model: nn.Module, x: Tensor, mode: str | None) -> tuple[_Run, float]:
+    run: Any = torch.compile(model, mode=mode)
+    begun_s = perf_counter()
+    for _ in range(3):
+        run(x)
+    return lambda: run(x), perf_counter() - begun_s
 
 
 def settled(model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
@@ -141,9 +181,12 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["fp32"])
     parser.add_argument("--size", type=int, default=None, help="of the image; by default that of the network")
+    parser.add_argument("--tf32", choices=["on", "off"], default="on", help="of convolutions and matrix products")
     parser.add_argument("--mode", choices=["heuristic", "quick", "full"], default="quick")
     parser.add_argument("--budget-s", type=float, default=5.0)
     parser.add_argument("--no-compile", dest="compile", action="store_false")
+    parser.add_argument("--autotune", action="store_true", help="beside torch.compile's max-autotune")
+    parser.add_argument("--folders", action="store_true", help="load the engine in fresh processes, and plan it again")
     parser.add_argument("--no-errors", dest="errors", action="store_false")
     return parser.parse_args(arguments)
 
@@ -152,9 +195,9 @@ def main() -> None:
     options = parsed(sys.argv[1:])
     if options.device == "cpu":
         os.environ["TORCHINDUCTOR_FREEZING"] = "1"
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = options.tf32 == "on"
     lines = options.out.read_text().splitlines() if options.out is not None and options.out.exists() else []
-    done = {tuple(json.loads(line)[key] for key in ("network", "batch", "dtype", "size")) for line in lines}
-    for row in rows(options, done):
+    for row in rows(options, {key(json.loads(line)) for line in lines}):
         print(summary(row), flush=True)
         if options.out is not None:
             with options.out.open("a") as file:
@@ -163,10 +206,18 @@ def main() -> None:
 
 def summary(row: dict[str, Any]) -> str:
     us = "  ".join(f"{name} {time_us:,.0f}" for name, time_us in row["us"].items())
+    bound = "" if row["bound_us"] is None else f"; roofline {row['bound_us'] / row['us']['engine']:.0%}"
+    seconds = "".join(
+        f"; {word} in {row[name]:.1f} s"
+        for name, word in (
+            ("built_s", "built"), ("compiled_s", "compiled"), ("autotuned_s", "autotuned"), ("rebuilt_s", "rebuilt"),
+            ("loaded_warm_s", "loaded"), ("loaded_cold_s", "loaded with cold caches"),
+        )
+        if row.get(name) is not None
+    )  # fmt: skip
     return (
         f"{row['network']} {row['dtype']} batch {row['batch']}: {row['us'][row['best']] / row['us']['engine']:.2f}x "
-        f"{row['best']}; µs: {us}; modelled {row['modelled_us']:,.0f}; built in {row['built_s']:.1f} s; "
-        f"errors {row['relative_l2']}"
+        f"{row['best']}; µs: {us}{bound}; modelled {row['modelled_us']:,.0f}{seconds}; errors {row['relative_l2']}"
     )
 
 

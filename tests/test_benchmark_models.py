@@ -9,11 +9,16 @@ import enable_models
 import pytest
 import torch
 from common.kept import kept
-from common.networks import UNet, Video, WaveNet
+from common.networks import SegmentingUNet, UNet, Video, WaveNet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SMALL = [(UNet(8), (3, 16, 24)), (WaveNet(4, 3), (1, 40)), (Video(4), (3, 4, 16, 16))]
+SMALL = [
+    (UNet(8), (3, 16, 24)),
+    (WaveNet(4, 3), (1, 40)),
+    (Video(4), (3, 4, 16, 16)),
+    (SegmentingUNet((4, 8)), (3, 8, 8)),
+]
 LAYERS = [
     (nn.Conv1d(2, 4, 3, padding=1), 1), (nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"), 2),
     (nn.Conv3d(2, 4, 3, groups=2), 3), (nn.ConvTranspose1d(2, 4, 3), 1), (nn.ConvTranspose2d(2, 4, 3, stride=2), 2),

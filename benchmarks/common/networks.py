@@ -4,6 +4,7 @@ dimensions, and many channels at large images. Each is written as libraries writ
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -94,9 +95,40 @@ class Video(nn.Module):
         return out
 
 
+def _twice(c: int, k: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(c, k, 3, padding=1, bias=False), nn.BatchNorm2d(k), nn.ReLU(inplace=True),
+        nn.Conv2d(k, k, 3, padding=1, bias=False), nn.BatchNorm2d(k), nn.ReLU(inplace=True),
+    )  # fmt: skip
+
+
+class SegmentingUNet(nn.Module):
+    """As images are segmented by one: two convolutions at each level, max pooling down, transposed convolutions up."""
+
+    def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512, 1024), classes: int = 2) -> None:
+        super().__init__()
+        levels = list(pairwise(widths))
+        self.first = _twice(3, widths[0])
+        self.downs = nn.ModuleList(_twice(c, k) for c, k in levels)
+        self.doubles = nn.ModuleList(nn.ConvTranspose2d(k, c, 2, 2) for c, k in reversed(levels))
+        self.ups = nn.ModuleList(_twice(2 * c, c) for c, _ in reversed(levels))
+        self.head = nn.Conv2d(widths[0], classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, skips = self.first(x), list[Tensor]()
+        for down in self.downs:
+            skips.append(x)
+            x = down(F.max_pool2d(x, 2))
+        for double, up in zip(self.doubles, self.ups, strict=True):
+            x = up(torch.cat([skips.pop(), double(x)], 1))
+        out: Tensor = self.head(x)
+        return out
+
+
 # By name, with the shape of one input.
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "unet": (UNet, (3, 192, 256)),
+    "unet512": (SegmentingUNet, (3, 512, 512)),
     "wavenet": (WaveNet, (1, 16000)),
     "video": (Video, (3, 13, 160, 160)),
 }

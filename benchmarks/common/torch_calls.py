@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ Written = Callable[..., Tensor]
 def calls(names: Iterable[str], problem: ConvProblem, given: Mapping[Role, Tensor]) -> dict[str, Call]:
     """PyTorch's calls of these names on the operands ``given``, each warm."""
     makers: dict[str, Callable[..., Call]] = {
-        "default": partial, "benchmark": _trying, "channels-last": _channels_last, "compile": _compiled,
+        "default": partial, "benchmark": trying, "channels-last": _channels_last, "compile": _compiled,
     }  # fmt: skip
     roles = (*problem.direction.operands, *([Role.BIAS] if Role.BIAS in given else []))
     made = {name: makers[name](written(problem), *(given[role] for role in roles)) for name in names}
@@ -74,7 +75,7 @@ def _channels_last(call: Written, *operands: Tensor) -> Call:
     return partial(call, *laid)
 
 
-def _trying(call: Written, *operands: Tensor) -> Call:
+def trying(call: Callable[..., Any], *operands: Tensor) -> Callable[[], Any]:
     """With PyTorch's flag on, around this call alone.
 
     PyTorch keeps one plan for a convolution in each thread, whether it was proposed or tried: in the thread of a call
@@ -83,11 +84,11 @@ def _trying(call: Written, *operands: Tensor) -> Call:
     if not operands[0].is_cuda:
         return partial(call, *operands)  # the flag is cuDNN's
 
-    def there(stream: torch.cuda.Stream) -> Tensor:
+    def there(stream: torch.cuda.Stream) -> Any:
         with _flag_on(), torch.no_grad(), torch.cuda.stream(stream):
             return call(*operands)
 
-    def tried() -> Tensor:
+    def tried() -> Any:
         return _thread().submit(there, torch.cuda.current_stream(operands[0].device)).result()
 
     return tried
