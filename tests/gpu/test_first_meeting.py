@@ -72,3 +72,13 @@ def test_a_layer_is_decided_anew_and_stays_right(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         assert_close(cw.conv2d(x, w, padding=1).double(), exact, rtol=1e-2, atol=1e-1)
     assert cw.last_choice() is not None
+
+
+def test_searches_leave_the_memory_as_it_was() -> None:
+    """cuBLAS keeps 32 MiB for each stream on which it ran."""
+    device, store, held = device_facts("cuda:0"), Store.open(None), []
+    for channels in (40, 48, 56):
+        asked = ConvProblem.parse(f"mb4ic{channels}ih28oc{channels}kh1 dt:fp16 tag:nhwc")
+        find(asked, device, Policy(), mode=Mode.QUICK, store=store, budget_us=BUDGET_US)
+        held.append(torch.cuda.memory_allocated())
+    assert max(held[1:]) <= held[0] + (1 << 20)
