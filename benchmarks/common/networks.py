@@ -125,6 +125,26 @@ class SegmentingUNet(nn.Module):
         return out
 
 
+class DenseLayers(nn.Module):
+    """A mixed-scale dense network as one would write it: each layer reads a concatenation of all that there is. Its
+    parameters are called as those of ``convwright.nn.MSDNet``."""
+
+    def __init__(self, depth: int, channels: int = 1, classes: int = 2) -> None:
+        super().__init__()
+        dilations = [1 + number % 10 for number in range(depth)]
+        self.layers = nn.ModuleList(
+            nn.Conv2d(channels + number, 1, 3, padding=d, dilation=d) for number, d in enumerate(dilations)
+        )
+        self.last = nn.Conv2d(channels + depth, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [x]
+        for layer in self.layers:
+            found.append(F.relu(layer(torch.cat(found, 1))))
+        y: Tensor = self.last(torch.cat(found, 1))
+        return y
+
+
 # By name, with the shape of one input.
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "unet": (UNet, (3, 192, 256)),
