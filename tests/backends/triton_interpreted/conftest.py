@@ -26,6 +26,7 @@ _numpy_dtypes: dict[str, Any] = {}
 # What there is in an object, by element type and shape, or by type: one that is kept here has its `id` to itself.
 _block_types: dict[tuple[Any, ...], dict[str, Any]] = {}
 _tensors: dict[tuple[Any, ...], dict[str, Any]] = {}
+_constants: dict[tuple[str, str], Any] = {}
 
 
 def _patched_once(kernel: Any) -> Any:
@@ -64,18 +65,56 @@ def _tensor(self: Any, handle: Any, whole: Any) -> None:
     self.handle = handle
 
 
-def _checked_operands(
-    self: Any, lhs: Any, rhs: Any, allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False,
-    arithmetic_check: bool = True, div_or_mod: bool = False,
-) -> Any:  # fmt: skip
-    """Two tensors of one type of numbers are what they are."""
-    alike = isinstance(lhs, tl.tensor) and isinstance(rhs, tl.tensor) and lhs.type is rhs.type
-    if alike and not div_or_mod and (lhs.dtype.is_int() or lhs.dtype.is_floating()):
+class _Lazy(TritonSemantic):
+    """As numpy does, it leaves the right one of two operands as small as it is: results have the left one's type."""
+
+    def scalar_constant(self, value: Any, dtype: Any) -> Any:
+        key = dtype.name, repr(value)
+        if key not in _constants:
+            _constants[key] = super().scalar_constant(value, dtype)
+        return _constants[key]
+
+    def broadcast_impl_value(self, lhs: Any, rhs: Any) -> Any:
+        if rhs.type.scalar.is_ptr() or len(lhs.shape) != len(rhs.shape) != 0:
+            return super().broadcast_impl_value(lhs, rhs)
+        left, right = lhs.shape.values, rhs.shape.values
+        shape = [a if b == 1 else b for a, b in zip(left, right, strict=True)] if right else left
+        if shape != left:
+            whole = tl.block_type(lhs.dtype, shape)
+            lhs = self.tensor(self.builder.create_broadcast(lhs.handle, shape), whole)
         return lhs, rhs
-    return _operands(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+
+
+_lazy = _Lazy(interpreter.interpreter_builder)
+_NUMBERS = {int: tl.int32, float: tl.float32}
+
+
+def _checked_operands(self: Any, lhs: Any, rhs: Any, *rules: bool, **named_rules: bool) -> Any:
+    """Operands of one type of numbers keep it, but for the last rule, that of quotients; so does a pointer."""
+    if isinstance(lhs, tl.tensor) and (len(rules) < 4 or lhs.dtype.is_int()):
+        number = _NUMBERS.get(type(rhs))
+        if number is lhs.dtype and abs(rhs) < 2**31:
+            return lhs, _lazy.scalar_constant(rhs, number)
+        if isinstance(rhs, tl.tensor):
+            moved = lhs.dtype.is_ptr() and rhs.dtype.is_int() and rules[:1] == (True,)
+            if moved or (rhs.dtype is lhs.dtype and not lhs.dtype.is_ptr()):
+                return (lhs, rhs) if lhs.type is rhs.type else _lazy.broadcast_impl_value(lhs, rhs)
+    return _operands(_lazy, lhs, rhs, *rules, **named_rules)
+
+
+def _patch_attr(owner: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+    """Without a copy of what is given by name at each call."""
+    semantic, function = TritonSemantic(builder), getattr(member, "__wrapped__", member)
+
+    def patched(*given: Any, **named: Any) -> Any:
+        named["_semantic"] = semantic
+        return function(*given, **named)
+
+    scope.set_attr(owner, name, patched)
 
 
 interpreter._patch_lang = _patched_once
+interpreter._patch_attr = _patch_attr
 interpreter._get_np_dtype = _numpy_dtype
 tl.dtype.__eq__ = lambda self, other: self is other or _equal(self, other)
 tl.core._unwrap_if_constexpr = lambda each: each if type(each) is int else _unwrapped(each)

@@ -93,7 +93,7 @@ def test_every_tile_handles_its_tails_whole_or_in_parts(layout: Layout) -> None:
 
 
 # 18 steps: 4 parts leave the last one 3 of 5, 7 leave the last one none, and 20 have more than there are.
-@pytest.mark.parametrize("parts", [2, 4, 7, 18, 20])
+@pytest.mark.parametrize("parts", [4, 7, 20])
 def test_parts_of_a_sum_add_up(parts: int) -> None:
     case = Case((1, 40, 3, 4), (9, 40, 3, 3), padding=SAME, epilogue="residual+bias+relu")
     problem = case.problem(DType.FP32, *LAYOUTS[parts % 4])
