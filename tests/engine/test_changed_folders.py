@@ -96,9 +96,9 @@ def edit(folder: Path, **fields: Any) -> None:
 def test_what_is_no_plan_is_one_sentence(folder: Path) -> None:
     plan = (folder / "plan.json").read_text()
     for text, said in (
-        (plan.replace('"version": 1', '"version": NaN'), "JSON has no NaN"),
-        (plan.replace('"version": 1', '"version": 0'), "has version 0, and this convwright reads version 1"),
-        (plan.replace('"version": 1', '"version": 1e999'), "too large for a number"),
+        (plan.replace('"version": 2', '"version": NaN'), "JSON has no NaN"),
+        (plan.replace('"version": 2', '"version": 0'), "has version 0, and this convwright reads version 2"),
+        (plan.replace('"version": 2', '"version": 1e999'), "too large for a number"),
         ("[" * 100_000, "nested too deeply"),
         ('{"version": 1, "version": 1}', "there twice"),
         (plan[: len(plan) // 2], "is no plan of an engine"),

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+import convwright as cw
+from convwright.core.candidate import Candidate
+from convwright.core.direction import Direction
+from convwright.core.finding import Interval
+from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.tensor_spec import Layout
 from convwright.engine.optimize import optimize
+from convwright.engine.planning.assignment import Assignment, RunnerUp
+from convwright.engine.planning.reasons import with_reasons
+from convwright.engine.planning.ways import Timed, Way
+from convwright.graph.groups import Group
+from convwright.graph.operations import Operation
 from convwright.settings import Mode
 
 
@@ -25,6 +40,67 @@ def test_what_was_not_measured_is_marked_and_nothing_is_copied_in_vain() -> None
     engine = optimize(model, torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC)
     assert [step.name for step in engine.assignment.steps] == ["0+1"]
     _heading, row, *_ = engine.explain().splitlines()
-    assert row.split()[-1] == "≥1.0"
+    assert "≥1.0" in row.split()
     assert "1 steps, 1 of them convolutions and 0 copies: at least 1 µs" in engine.explain()
     assert "1 of them were not measured" in engine.explain()
+
+
+def test_each_step_says_why_and_what_comes_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With times that are given: convolutions like channels last, what lies between them does not."""
+    timed = Timed.candidates
+
+    def candidates(
+        self: Timed, operation: Operation, like: Operation | None = None, times: float = 1.0
+    ) -> tuple[tuple[Candidate | None, Interval], ...]:
+        found = timed(self, operation, like, times)
+        (*_, last) = operation.operands.values()
+        is_plain = last.layout is Layout.NCHW
+        least = 50.0 + (0.0 if is_plain else 0.5) if isinstance(operation, PointwiseProblem) else 100.0 * (1 + is_plain)
+        return tuple((candidate, Interval(least, least, least)) for candidate, _ in found)
+
+    monkeypatch.setattr(Timed, "candidates", candidates)
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3), nn.Conv2d(8, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.linalg.vector_norm(self.second(self.first(x).exp()), dim=1)
+
+    engine = optimize(Mixed().eval(), torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC)
+    reasons = {step.name: step.reason for step in engine.assignment.steps}
+    assert reasons["first"] == "the fastest"
+    assert reasons["copy of x"] == "first reads it in nhwc"
+    assert reasons["exp"] == "0.5 µs slower than in nchw, but needs fewer copies"
+    for reason in reasons.values():
+        assert reason in engine.explain()
+    engine.save(tmp_path)
+    loaded = cw.load(tmp_path).assignment
+    assert {step.name: (step.reason, step.runner_up) for step in loaded.steps} == {
+        step.name: (step.reason, step.runner_up) for step in engine.assignment.steps
+    }
+    assert (loaded.greedy_us, loaded.uniform_us) == (engine.assignment.greedy_us, engine.assignment.uniform_us)
+
+
+def test_the_next_best_computes_the_same() -> None:
+    model = nn.Conv2d(4, 8, 3, padding=1).eval()
+    (step,) = optimize(model, torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC).assignment.steps
+    assert step.candidate is not None
+    group = Group((step.name,), step.operation, step.reads, step.writes)
+
+    def way(candidate: Candidate, operation: Operation, us: float) -> Way:
+        return Way(group, operation, (), (), candidate, Interval(us, us, us))
+
+    others = [replace(step.candidate, algorithm=name) for name in ("second", "third", "elsewhere")]
+    chosen = replace(step, time_us=Interval(10.0, 10.0, 10.0))
+    in_one = Assignment({}, (chosen,), (), (), {}, {}, {}, 10.0)
+    ways = [
+        way(step.candidate, step.operation, 10.0),
+        *(way(each, step.operation, us) for each, us in zip(others[:2], (12.0, 15.0), strict=True)),
+        way(others[2], others[2].problem.asking(Direction.BACKWARD_DATA), 11.0),
+    ]
+    (explained,) = with_reasons(in_one, ways).steps
+    assert explained.runner_up == RunnerUp("torch/second", 1.2)
+    assert explained.reason == "the fastest"
+    assert explained == chosen  # why it runs is no part of what runs

@@ -66,7 +66,7 @@ class Comparison:
         over = "no step is over its tolerance"
         if self.first_over is not None:
             over = f"the first step over its tolerance is {self.first_over.name}"
-        return "\n".join((table(("step", "runs", "error", "tolerance"), rows, numbers=2), "", *lines, over))
+        return "\n".join((table(("step", "runs", "error", "tolerance"), rows, numbers=(2, 3)), "", *lines, over))
 
 
 def step_errors(

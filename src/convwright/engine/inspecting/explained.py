@@ -12,20 +12,22 @@ from convwright.engine.planning.step_text import layouts, table, types, what_run
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.prediction.physics import least_us
 
-_HEADINGS = ("step", "runs", "type", "layout", "µs", "limit")
+_HEADINGS = ("step", "runs", "type", "layout", "µs", "limit", "next best", "why")
 
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
     """A table of the steps, with the least that the device needs for each, and sums."""
     rows = [_row(step, device) for step in assignment.steps]
-    return "\n".join((table(_HEADINGS, rows, numbers=2), "", *_sums(assignment), str(memory)))
+    return "\n".join((table(_HEADINGS, rows, numbers=(4, 5)), "", *_sums(assignment), str(memory)))
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
     least = None if step.candidate is None else least_us(step.candidate, device)
     limit = "" if least is None else f"{least:,.1f}"
     time = f"{'' if _is_measured(step) else '≥'}{step.time_us.value:,.1f}"
-    return step.name, what_runs(step), types(step), layouts(step), time, limit
+    second = step.runner_up
+    after = "" if second is None else f"{second.times:.2f}x {second.id.partition('[')[0]}"
+    return step.name, what_runs(step), types(step), layouts(step), time, limit, after, step.reason
 
 
 def _is_measured(step: Step) -> bool:

@@ -47,7 +47,9 @@ class Profile:
             (each.name, each.runs, each.layouts, f"{each.time_us:,.1f}", f"{100 * each.time_us / total_us:.1f} %")
             for each in self.steps
         ]
-        return f"{table(('step', 'runs', 'layout', 'µs', 'share'), rows, numbers=2)}\n\nall: {self.total_us:,.1f} µs"
+        return (
+            f"{table(('step', 'runs', 'layout', 'µs', 'share'), rows, numbers=(3, 4))}\n\nall: {self.total_us:,.1f} µs"
+        )
 
     def to_json(self) -> dict[str, Any]:
         steps = [

@@ -17,10 +17,18 @@ from convwright.graph.states import State, States
 
 
 @dataclass(frozen=True, slots=True)
+class RunnerUp(Record):
+    """The next best candidate for the same, which was taken to need so many ``times`` as long."""
+
+    id: str
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
 class Step(Record):
     """One operation. ``reads`` and ``writes`` name tensors: a constant by its name, any other by its value and layout.
     ``candidate`` is None for an operator of PyTorch's and for what is not run: a view, and tensors joined where they
-    lie."""
+    lie. ``reason`` says in a few words why it is so."""
 
     name: str
     operation: Operation
@@ -28,6 +36,8 @@ class Step(Record):
     writes: tuple[str, ...]
     candidate: Candidate | None
     time_us: Interval
+    runner_up: RunnerUp | None = field(default=None, compare=False)
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import within_budget
+from convwright.engine.planning.reasons import with_reasons
 from convwright.engine.planning.searched_groups import SearchedGroups
 from convwright.engine.planning.ways import CopyWay, Timed, Way, copies
 from convwright.errors import Refused
@@ -114,7 +115,7 @@ class Planner:
             self.network.graph, self._states, filter(self._is_dense, found), filter(self._is_dense, between)
         ))  # fmt: skip
         uniform_us = None if in_one_layout is None else in_one_layout.cost
-        return replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us)
+        return with_reasons(replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us), found)
 
     def _search(self, steps: Iterable[Step]) -> None:
         names = {each.group.name: part for part in self._parts for each in part.possible}

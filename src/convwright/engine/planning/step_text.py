@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from convwright.core.dtype import Arithmetic
 from convwright.engine.planning.assignment import Step
@@ -28,14 +28,13 @@ def types(step: Step) -> str:
     return "→".join(dict.fromkeys(map(str, (max(read, key=lambda each: each.roundoff), written))))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
-    """Rows under headings; the last ``numbers`` columns are numbers."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:
+    """Rows under headings, with ``numbers`` in some of the columns."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    first = len(headings) - numbers
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < first else cell.rjust(width)
+            cell.rjust(width) if column in numbers else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

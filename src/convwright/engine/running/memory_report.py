@@ -83,7 +83,7 @@ class MemoryReport:
         if self.eager is not None:
             each = ", ".join(f"{name} {nbytes:,}" for name, nbytes in self.eager.items())
             sums.append(f"peak of the model itself: {self.eager_peak:,} bytes ({each})")
-        return "\n".join((table(("buffer", "steps", "offset", "bytes"), rows, numbers=3), "", *sums))
+        return "\n".join((table(("buffer", "steps", "offset", "bytes"), rows, numbers=(1, 2, 3)), "", *sums))
 
     def draw(self, path: Path | str) -> None:
         """Write a picture of the arena: steps from left to right, addresses upwards. The line is what is alive."""

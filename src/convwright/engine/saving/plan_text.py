@@ -11,7 +11,7 @@ from convwright.core.finding import Interval
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
-from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.graph.graph import Graph, Node
 from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, Part, View
@@ -24,6 +24,8 @@ def written(assignment: Assignment) -> dict[str, Any]:
         "inputs": assignment.inputs,
         "outputs": assignment.outputs,
         "modelled_us": assignment.modelled_us,
+        "greedy_us": assignment.greedy_us,
+        "uniform_us": assignment.uniform_us,
         "tensors": {name: _spec_text(spec) for name, spec in assignment.tensors.items()},
         "constants": {name: _spec_text(spec) for name, spec in assignment.constants.items()},
         "slices": assignment.slices,
@@ -36,6 +38,8 @@ def written(assignment: Assignment) -> dict[str, Any]:
                 "reads": dict(step.reads),
                 "writes": step.writes,
                 "time_us": step.time_us.to_json(),
+                "runner_up": None if step.runner_up is None else step.runner_up.to_json(),
+                "reason": step.reason,
             }
             for step in assignment.steps
         ],
@@ -52,6 +56,7 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
         {name: (str(whole), int(start)) for name, (whole, start) in plan["slices"].items()},
         {name: _spec(data) for name, data in plan["wholes"].items()},
         float(plan["modelled_us"]),
+        *(None if plan[name] is None else float(plan[name]) for name in ("greedy_us", "uniform_us")),
     )
 
 
@@ -93,7 +98,10 @@ def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
             raise Refused(str(why)) from why
     time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
-    return Step(data["name"], operation, reads, tuple(data["writes"]), candidate, time_us)
+    second = data["runner_up"]
+    runner_up = None if second is None else RunnerUp(str(second["id"]), float(second["times"]))
+    writes, reason = tuple(data["writes"]), str(data["reason"])
+    return Step(data["name"], operation, reads, writes, candidate, time_us, runner_up, reason)
 
 
 def _operation_text(operation: Operation) -> Any:

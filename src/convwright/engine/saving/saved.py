@@ -22,7 +22,7 @@ from convwright.engine.saving.user_kernels import user_kernels
 from convwright.errors import BackendError
 from convwright.tuning import listing
 
-VERSION = 1
+VERSION = 2
 PLAN, WEIGHTS = "plan.json", "weights.safetensors"
 
 

@@ -1,0 +1,75 @@
+"""Why each step is as it is: what comes next to what runs, and a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from convwright.core.tensor_spec import Layout, TensorSpec
+from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
+from convwright.engine.planning.ways import Way
+from convwright.graph.layouts import layouts_of
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign
+
+# Readers of a copy that are named.
+_NAMED = 2
+
+
+def with_reasons(assignment: Assignment, ways: Iterable[Way]) -> Assignment:
+    """The assignment whose steps say why they were chosen among ``ways``."""
+    by_group: dict[str, list[Way]] = {}
+    for way in ways:
+        if way.candidate is not None or isinstance(way.operation, NO_PROBLEM):  # or else it was not searched for
+            by_group.setdefault(way.group.name, []).append(way)
+    readers: dict[str, list[str]] = {}
+    for step in assignment.steps:
+        for _, name in step.reads:
+            readers.setdefault(name, []).append(step.name)
+    steps = (_explained(step, by_group.get(step.name, ()), readers, assignment) for step in assignment.steps)
+    return replace(assignment, steps=tuple(steps))
+
+
+def _explained(step: Step, ways: Iterable[Way], readers: Mapping[str, list[str]], assignment: Assignment) -> Step:
+    if not ways:  # only copies are in no group
+        return replace(step, reason=_of_copy(step, readers, assignment))
+    others = [way for way in ways if way.operation == step.operation and way.candidate not in (step.candidate, None)]
+    second = min(others, key=lambda way: way.time_us.value, default=None)
+    runner_up = None if second is None or second.candidate is None else RunnerUp(
+        second.candidate.id, second.time_us.value / max(step.time_us.value, 1e-9)
+    )  # fmt: skip
+    return replace(step, runner_up=runner_up, reason=_of_choice(step, ways))
+
+
+def _of_choice(step: Step, ways: Iterable[Way]) -> str:
+    if isinstance(step.operation, NOTHING_RUNS):
+        return "nothing runs"
+    if isinstance(step.operation, Foreign):
+        return "PyTorch's own operator"
+    best = min(ways, key=lambda way: way.time_us.value)
+    saved_us = step.time_us.value - best.time_us.value
+    if saved_us <= 0:
+        return "the fastest"
+    if best.operation == step.operation:
+        return f"{saved_us:,.1f} µs slower than the fastest, which needs more memory"
+    return f"{saved_us:,.1f} µs slower than in {_lies(_output(best))}, but needs fewer copies"
+
+
+def _of_copy(step: Step, readers: Mapping[str, list[str]], assignment: Assignment) -> str:
+    """Who reads the copy, and as what."""
+    (name,) = step.writes
+    found = [each for each in readers.get(name, ()) if each != step.name]
+    if name in assignment.outputs and not found:
+        return f"the model returns it in {_lies(assignment.tensors[name])}"
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    are_several = "read" if len(found) > 1 else "reads"
+    place = assignment.slices[name][0] if name in assignment.slices else _lies(assignment.tensors[name])
+    return f"{', '.join(found[:_NAMED])}{more} {are_several} it in {place}"
+
+
+def _output(way: Way) -> TensorSpec:
+    operands = {str(role): spec for role, spec in way.operation.operands.items()}
+    return operands[str(way.operation.outputs[-1])]
+
+
+def _lies(spec: TensorSpec) -> str:
+    return str(spec.layout if len(layouts_of(spec)) > 1 else Layout.NCHW)
