@@ -18,6 +18,7 @@ from pages import (
     choices,
     clinic,
     cpu_zoo,
+    engines,
     few_channels,
     found,
     gtc,
@@ -32,7 +33,7 @@ from pages import (
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SITE = ROOT / "docs", ROOT / "mkdocs.yml"
 SHOWN_ON = (
-    ROOT / "README.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "kernels.md", DOCS / "wrapper-clinic.md",
+    ROOT / "README.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "engine.md", DOCS / "kernels.md", DOCS / "wrapper-clinic.md",
 )  # fmt: skip
 END = "<!-- end of table -->"
 _BEHIND = "      - Benchmarks: bench.md\n"
@@ -53,6 +54,8 @@ class Table:
 
 
 TABLES = {
+    "engines": Table(engines.table, "h200-whole-networks.jsonl"),
+    "engines-cpu": Table(engines.table, "cpu-whole-networks.jsonl"),
     "find": Table(found.table, "h200-find.jsonl"),
     "cpu-zoo": Table(cpu_zoo.table, "cpu-zoo.jsonl"),
     "cpu-models": Table(models.table, "cpu-enable-models.jsonl"),

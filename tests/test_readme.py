@@ -28,8 +28,9 @@ def test_there_are_examples() -> None:
     assert BLOCKS
 
 
-def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CONVWRIGHT_MODE")  # as users run them
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
