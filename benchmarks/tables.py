@@ -33,7 +33,8 @@ from pages import (
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SITE = ROOT / "docs", ROOT / "mkdocs.yml"
 SHOWN_ON = (
-    ROOT / "README.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "engine.md", DOCS / "kernels.md", DOCS / "wrapper-clinic.md",
+    ROOT / "README.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "engine.md", DOCS / "kernels.md",
+    DOCS / "wrapper-clinic.md",
 )  # fmt: skip
 END = "<!-- end of table -->"
 _BEHIND = "      - Benchmarks: bench.md\n"

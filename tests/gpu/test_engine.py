@@ -232,6 +232,19 @@ def test_buckets_pad_split_and_take_turns_on_any_stream(kind: type[nn.Module]) -
             near(y, model(x))
 
 
+def test_weights_are_once_in_the_gpus_memory() -> None:
+    """Packed where kernels read them so; as they came they are in the host's."""
+    layers = nn.Sequential(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.Conv2d(256, 256, 3, padding=1))
+    model, x = layers.cuda().eval(), images(2, 256, 16, 16)
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    assert engine.memory_report().weights <= 1.1 * sum(each.nbytes for each in model.parameters())
+    assert {each.device.type for each in engine.constants.values()} == {"cpu"}
+    assert engine.compare(model, x).first_over is None
+    engine.update(model)
+    with torch.no_grad():
+        near(engine(x), model(x))
+
+
 def test_weights_of_buckets_are_kept_once() -> None:
     model = Dense().cuda().eval()
     engine = optimize(model, images(1, 32, 16, 16), mode=Mode.HEURISTIC, buckets=[2, 4])

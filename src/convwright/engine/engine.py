@@ -72,7 +72,14 @@ class Engine:
             self._leave_to_pytorch(failed)
             self._ready(constants, arena)
         else:
-            self.constants = held
+            self.constants = self._kept(held)
+
+    def _kept(self, constants: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The constants for what is made of the engine later. A GPU has those that steps read, which are mostly packed,
+        so that these are kept in the host's memory."""
+        if self.device.type == "cpu":
+            return constants
+        return {name: self._shared.one(name, each.cpu()) for name, each in constants.items()}
 
     def _wire(self, weights: Weights, arena: Arena | None) -> None:
         with undisturbed(self.device):
@@ -177,8 +184,8 @@ class Engine:
 
     @property
     def held(self) -> list[Tensor]:
-        """The constants, and what is packed of them."""
-        return [*self.constants.values(), *self._weights]
+        """What of the constants, and of what is packed of them, lies in the device's memory."""
+        return [*(each for each in self.constants.values() if each.device == self.device), *self._weights]
 
     def save(self, folder: Path | str) -> None:
         """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
@@ -195,7 +202,7 @@ class Engine:
 
         With ``model`` and inputs, on a GPU, it also has the peak of a run of the model itself.
         """
-        report = self._program.memory_report(self.constants.values())
+        report = self._program.memory_report(self.held)
         if (model is None) != (not inputs):
             raise BadInput("`memory_report` takes a model and its inputs, or neither")
         if self.device.type != "cuda":

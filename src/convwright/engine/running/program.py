@@ -20,7 +20,7 @@ from convwright.engine.planning.lifetimes import Lifetimes, workspace_of
 from convwright.engine.running.arena import Arena
 from convwright.engine.running.failure import failure
 from convwright.engine.running.memory_report import MemoryReport
-from convwright.engine.running.weights import Weights
+from convwright.engine.running.weights import Weights, nbytes_of
 from convwright.graph.operations import Foreign, Join, Part, View
 from convwright.shortage import needing
 from convwright.tensors import carve, empty, laid_, lies_as
@@ -52,11 +52,11 @@ class Program:
             for number, (step, plan) in enumerate(zip(assignment.steps, plans, strict=True))
         ]
 
-    def memory_report(self, constants: Iterable[Tensor]) -> MemoryReport:
-        """What the arena holds and when, and what lies outside of it; ``constants`` are kept beside packed weights."""
+    def memory_report(self, held: Iterable[Tensor]) -> MemoryReport:
+        """What the arena holds and when, and what lies outside of it; ``held`` are constants, packed or not."""
         lifetimes = self.lifetimes
         return MemoryReport(
-            lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, self._weights.nbytes_with(constants),
+            lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, nbytes_of(held),
             lifetimes.without_reuse, len(self.assignment.steps),
         )  # fmt: skip
 

@@ -40,10 +40,6 @@ class Weights:
         for of_step in self.operands:
             yield from of_step.values()
 
-    def nbytes_with(self, others: Iterable[Tensor]) -> int:
-        """Bytes of all memory that they and ``others`` lie in, each byte once."""
-        return nbytes_of([*self, *others])
-
 
 def nbytes_of(tensors: Iterable[Tensor]) -> int:
     """Bytes of all memory that tensors lie in, each byte once."""
