@@ -92,13 +92,19 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
             tf32=options.tf32 == "on",
         )  # fmt: skip
     us = {each: timing.call_us.value for each, timing in times.items()}
+    report = engine.memory_report(model, x)
+    memory = {
+        "peak": report.peak, "lower_bound": report.plan.lower_bound, "eager": report.eager_peak,
+        "weights": report.weights, "tensors": report.tensors, "workspace": report.workspace,
+    }  # fmt: skip
     best = min(others, key=lambda each: us[each])
     return {
         "benchmark": "whole networks", "network": name, "batch": batch, "dtype": dtype, "size": options.size,
         "tf32": options.tf32, "us": us, "best": best, "ratio": compare(times["engine"], times[best]).to_json(),
         "built_s": built_s, **compile_s, **fresh, "bound_us": bound_us(engine.assignment, engine.facts),
         "modelled_us": engine.assignment.modelled_us, "greedy_us": engine.assignment.greedy_us,
-        "uniform_us": engine.assignment.uniform_us, "arena_bytes": engine.arena_bytes, "relative_l2": errors,
+        "uniform_us": engine.assignment.uniform_us, "steps_us": engine.assignment.steps_us,
+        "arena_bytes": engine.arena_bytes, "bytes": memory, "relative_l2": errors,
         "versions": versions,
         "unstable": next((timing.unstable for timing in times.values() if timing.unstable), None),
     }  # fmt: skip
