@@ -184,7 +184,7 @@ class Engine:
 
     @property
     def held(self) -> list[Tensor]:
-        """What of the constants, and of what is packed of them, lies in the device's memory."""
+        """The constants and packed weights in the device's memory."""
         return [*(each for each in self.constants.values() if each.device == self.device), *self._weights]
 
     def save(self, folder: Path | str) -> None:

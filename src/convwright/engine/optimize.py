@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -37,56 +37,38 @@ from convwright.tuning.session import using
 from convwright.wording.progress import Progress, progress_to
 
 
+class _Options(TypedDict, total=False):
+    """What ``optimize`` takes besides, whatever it returns."""
+
+    policy: Policy | None
+    mode: Mode | str
+    store: Store | Path | str | None
+    progress: bool | Progress | None
+    precision: Precision | str | None
+    samples: Iterable[Any] | None
+    max_output_error: float | None
+    memory_budget: int | None
+    on_failure: OnFailure | str
+
+
 @overload
 def optimize(
-    model: nn.Module,
-    example: Any,
-    *,
-    policy: Policy | None = ...,
-    mode: Mode | str = ...,
-    store: Store | Path | str | None = ...,
-    progress: bool | Progress | None = ...,
-    partial: Literal[False] = ...,
-    precision: Precision | str | None = ...,
-    samples: Iterable[Any] | None = ...,
-    max_output_error: float | None = ...,
-    buckets: None = ...,
-    memory_budget: int | None = ...,
-    on_failure: OnFailure | str = ...,
+    model: nn.Module, example: Any, *, partial: Literal[False] = ..., buckets: None = ..., **options: Unpack[_Options]
 ) -> Engine: ...
 
 
 @overload
 def optimize(
-    model: nn.Module,
-    example: Any,
-    *,
-    policy: Policy | None = ...,
-    mode: Mode | str = ...,
-    store: Store | Path | str | None = ...,
-    progress: bool | Progress | None = ...,
-    partial: Literal[False] = ...,
-    buckets: Iterable[Bucket],
-) -> BucketedEngine: ...
+    model: nn.Module, example: Any, *, partial: Literal[False] = ..., buckets: Iterable[Bucket],
+    **options: Unpack[_Options],
+) -> BucketedEngine: ...  # fmt: skip
 
 
 @overload
 def optimize(
-    model: nn.Module,
-    example: Any,
-    *,
-    policy: Policy | None = ...,
-    mode: Mode | str = ...,
-    store: Store | Path | str | None = ...,
-    progress: bool | Progress | None = ...,
-    partial: bool,
-    precision: Precision | str | None = ...,
-    samples: Iterable[Any] | None = ...,
-    max_output_error: float | None = ...,
-    buckets: Iterable[Bucket] | None = ...,
-    memory_budget: int | None = ...,
-    on_failure: OnFailure | str = ...,
-) -> Engine | PartialEngine | BucketedEngine: ...
+    model: nn.Module, example: Any, *, partial: bool, buckets: Iterable[Bucket] | None = ...,
+    **options: Unpack[_Options],
+) -> Engine | PartialEngine | BucketedEngine: ...  # fmt: skip
 
 
 def optimize(
