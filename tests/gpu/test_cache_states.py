@@ -18,6 +18,7 @@ from convwright.measuring.timer import measure, measure_calls, measure_together
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.alone,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
 ]
 

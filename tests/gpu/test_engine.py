@@ -69,6 +69,7 @@ def test_random_networks(seed: int) -> None:
     check(optimize(model, x, mode=Mode.HEURISTIC), model, x)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_a_dense_block_lies_in_one_buffer(dtype: torch.dtype) -> None:
     model, x = Dense().cuda().to(dtype).eval(), torch.randn(4, 32, 64, 64, device="cuda", dtype=dtype)
@@ -93,6 +94,7 @@ def test_any_stream_and_inputs_one_after_the_other() -> None:
             torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.alone
 def test_step_times_add_up_to_the_run() -> None:
     model, x = Dense().cuda().half().eval(), torch.randn(16, 32, 128, 128, device="cuda", dtype=torch.float16)
     engine = optimize(model, x, mode=Mode.HEURISTIC)
@@ -112,6 +114,7 @@ def test_step_times_add_up_to_the_run() -> None:
     assert sum(times_us) <= 1.1 * begun.elapsed_time(ended) * 1e3 / 20
 
 
+@pytest.mark.alone
 def test_the_same_bits_from_a_folder(tmp_path: Path) -> None:
     model, x = Dense().cuda().half().eval(), torch.randn(4, 32, 64, 64, device="cuda", dtype=torch.float16)
     engine = optimize(model, x)

@@ -85,6 +85,7 @@ def check(y: Tensor, expected: Tensor) -> None:
     assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.alone
 def test_without_memory_another_serves_until_there_is(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, WINOGRAD)
     x, w, expected = layer()

@@ -62,6 +62,7 @@ def test_tf32_is_used_where_it_is_asked_for() -> None:
     assert engine.compare(model, x).first_over is None
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("allowed", "lowers"), [(2e-6, False), (5e-3, True)])
 def test_mixed_keeps_to_its_error(allowed: float, lowers: bool) -> None:
     model, x = deep()

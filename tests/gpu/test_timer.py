@@ -20,6 +20,7 @@ from convwright.measuring.timer import Timing, measure, measure_calls
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.alone,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
 ]
 
