@@ -137,11 +137,22 @@ def test_an_engine_may_have_buckets(run: Run) -> None:
     assert out.startswith("output 0: float32 (6, 4, 8, 8)\n")
 
 
+def test_compiled_kernels_are_written_and_trusted(run: Run) -> None:
+    code, _, _ = run("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic", "--kernels")
+    assert code == 0
+    assert json.loads(Path("engine/kernels.json").read_text()) == {"version": 1, "kernels": []}  # none on a CPU
+    code, out, err = run("run", "engine", "--device", "cpu", "--trust-kernels")
+    assert (code, err) == (0, "")
+    assert out.startswith("output 0: float32 (2, 4, 8, 8)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("optimize", "models.py:small", "--precision", "fp12"), "precision must be one of fp16, bf16, tf32, mixed"),
         (("optimize", "models.py:small", "--max-output-error", "1"), "`max_output_error` belongs to"),
+        (("optimize", "models.py:small", "--kernels"), "--kernels belongs to --out"),
+        (("run", "engine", "--device", "cpu", "--trust-kernels"), "engine was saved without compiled kernels"),
         (("run", "nothing"), "nothing holds no plan.json, so it holds no engine"),
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.engine import Engine
 from convwright.engine.loaded import load
 from convwright.engine.optimize import optimize
-from convwright.errors import Refused
+from convwright.errors import BackendError, Refused
 from convwright.graph.operations import Join
 from convwright.settings import Mode
 from convwright.tuning import session
@@ -362,6 +363,28 @@ def test_pointwise_steps_write_over_what_ends_there(mode: Mode, dtype: torch.dty
     check(engine, model, x)
     found = engine.compare(model, x)
     assert found.first_over is None
+
+
+@pytest.mark.parametrize("buckets", [None, [1, 4]])
+def test_trusted_kernels_run_without_a_compiler(
+    buckets: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = Gated().cuda().half().eval(), torch.randn(4, 16, 61, 67, device="cuda", dtype=torch.float16)
+    engine = optimize(model, x, buckets=buckets)
+    engine.save(tmp_path, kernels=True)
+    kernels = json.loads((tmp_path / "kernels.json").read_text())["kernels"]
+    assert any(each["candidate"].startswith("triton/") for each in kernels)
+    wanted = engine(x)
+
+    def refuse(*given: object, **named: object) -> None:
+        raise RuntimeError("no compiler is here")
+
+    monkeypatch.setattr("triton.compile", refuse)
+    # The binaries come from the file, not from what this process has loaded.
+    monkeypatch.setattr("convwright.backends.triton.launching.launch._functions", {})
+    assert torch.equal(load(tmp_path, "cuda", trust_kernels=True)(x), wanted)
+    with pytest.raises(BackendError, match="no compiler is here"):
+        load(tmp_path, "cuda")
 
 
 @pytest.mark.parametrize("mode", [Mode.HEURISTIC, Mode.QUICK])

@@ -18,6 +18,10 @@ def optimize(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
     out: Annotated[Path | None, typer.Option(help="The folder to write the engine to.", show_default=False)] = None,
+    kernels: Annotated[
+        bool,
+        typer.Option("--kernels", help="Write the compiled kernels as well, for `convwright run --trust-kernels`."),
+    ] = False,
     dtype: Annotated[
         str | None, typer.Option(help="Cast the model and its example to fp16, bf16 or fp32 first.", show_default=False)
     ] = None,
@@ -64,6 +68,8 @@ def optimize(
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
 
+    if kernels and out is None:
+        raise BadInput("--kernels belongs to --out: the compiled kernels are written to that folder")
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
@@ -81,5 +87,5 @@ def optimize(
         if out is not None:
             if isinstance(engine, PartialEngine):
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")
-            engine.save(out)
+            engine.save(out, kernels=kernels)
     print(engine.explain())

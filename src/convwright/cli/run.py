@@ -32,6 +32,10 @@ def run(
     picture: Annotated[
         Path | None, typer.Option(help="Draw that to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
+    trust_kernels: Annotated[
+        bool,
+        typer.Option("--trust-kernels", help="Run the compiled kernels of the folder as they are: trust who wrote it."),
+    ] = False,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
     ] = None,
@@ -50,7 +54,7 @@ def run(
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
 
-    engine = load(folder, device)
+    engine = load(folder, device, trust_kernels=trust_kernels)
     one = engine.largest if isinstance(engine, BucketedEngine) else engine
     specs = [one.assignment.tensors[name] for name in one.assignment.inputs]
     if given is None:

@@ -11,6 +11,7 @@ from convwright.engine.origin import Origin
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.structure import Structure
 from convwright.graph.graph import Graph
+from convwright.tuning.stored_plan import KeptPlans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,3 +23,5 @@ class Blueprint:
     structure: Structure
     origin: Origin | None = None
     graph: Graph | None = None
+    kernels: KeptPlans | None = None
+    """What was compiled by the process that saved the engine, where the user trusts it."""

@@ -30,6 +30,7 @@ from convwright.engine.running.shared import Shared
 from convwright.engine.running.step_times import step_times
 from convwright.engine.running.undisturbed import undisturbed
 from convwright.engine.running.weights import Weights
+from convwright.engine.saving.kernels_file import kernels_written
 from convwright.engine.saving.saved import save
 from convwright.engine.saving.user_kernels import unlike, user_kernels
 from convwright.engine.structure import filled
@@ -57,7 +58,8 @@ class Engine:
         self.assignment, self.structure, self.facts = made.assignment, made.structure, device
         self.device = torch.device(str(device.torch_name))
         self._origin, self._graph, self._on_failure = made.origin, made.graph, on_failure
-        self._user_kernels, self._plans = user_kernels(self.assignment), plans_of(self.assignment, device)
+        self._user_kernels, self._kernels = user_kernels(self.assignment), made.kernels
+        self._plans = plans_of(self.assignment, device, self._kernels)
         self._shared = Shared() if shared is None else shared
         self._ready(made.constants, arena)
 
@@ -114,7 +116,7 @@ class Engine:
             raise failed
         warn(f"PyTorch computes {step.name} from now on: {failed}", FailureWarning, stacklevel=3)
         self.assignment = pinned(self.assignment, (failed.number,), self.facts)
-        self._plans = plans_of(self.assignment, self.facts)
+        self._plans = plans_of(self.assignment, self.facts, self._kernels)
 
     @property
     def turn(self) -> RLock:
@@ -180,18 +182,23 @@ class Engine:
     @property
     def blueprint(self) -> Blueprint:
         """What it is made of, but for memory."""
-        return Blueprint(self.assignment, self.constants, self.structure, self._origin, self._graph)
+        return Blueprint(self.assignment, self.constants, self.structure, self._origin, self._graph, self._kernels)
 
     @property
     def held(self) -> list[Tensor]:
         """The constants and packed weights in the device's memory."""
         return [*(each for each in self.constants.values() if each.device == self.device), *self._weights]
 
-    def save(self, folder: Path | str) -> None:
-        """Write the plan and the weights to a folder, from which ``load`` makes the engine again."""
+    def save(self, folder: Path | str, *, kernels: bool = False) -> None:
+        """Write the plan and the weights to a folder, from which ``load`` makes the engine again.
+
+        With ``kernels`` the compiled kernels are written as well, so that ``load`` with ``trust_kernels=True`` compiles
+        nothing.
+        """
         if (missing := unlike(self._user_kernels)) is not None:
             raise Refused(f"the engine runs {missing}")
-        save(Path(folder), self.blueprint, self.facts)
+        made = self.blueprint
+        save(Path(folder), made, self.facts, kernels_written([made], self.facts) if kernels else None)
 
     def explain(self) -> str:
         """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""

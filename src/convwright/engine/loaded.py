@@ -1,8 +1,9 @@
-"""An engine from the folder that holds it. Nothing in the folder is executed."""
+"""An engine from the folder that holds it. Nothing in the folder is executed, unless the user trusts its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,10 +23,21 @@ from convwright.engine.engine import Engine
 from convwright.engine.network import Network
 from convwright.engine.replanned import replanned
 from convwright.engine.running.failure import OnFailure
+from convwright.engine.saving.kernels_file import kernels_read
 from convwright.engine.saving.plan_checks import check_assignment
 from convwright.engine.saving.plan_text import graph_read
 from convwright.engine.saving.plan_text import read as read_plan
-from convwright.engine.saving.saved import PLAN, VERSION, WEIGHTS, checksum, digest, fingerprints, safetensors
+from convwright.engine.saving.saved import (
+    COMPILED,
+    KERNELS,
+    PLAN,
+    VERSION,
+    WEIGHTS,
+    checksum,
+    digest,
+    fingerprints,
+    safetensors,
+)
 from convwright.engine.saving.user_kernels import unlike
 from convwright.engine.structure import Structure, filled
 from convwright.errors import BadInput, Refused, first_line
@@ -36,6 +48,7 @@ from convwright.store.store import Store
 from convwright.strict_json import JsonError
 from convwright.tensors import core_dtype
 from convwright.tuning.session import using
+from convwright.tuning.stored_plan import KeptPlans
 
 _Made = TypeVar("_Made")
 # The sentence about a file that was changed quotes so much of it at most.
@@ -58,12 +71,15 @@ def load(
     mode: Mode | str = Mode.QUICK,
     store: Store | Path | str | None = None,
     on_failure: OnFailure | str = OnFailure.RAISE,
+    trust_kernels: bool = False,
 ) -> Engine | BucketedEngine:
     """The engine that was saved in a folder.
 
     Its plan holds for one kind of device and one set of library versions. With others it is refused; with
     ``on_change="replan"`` the network is planned anew, as ``optimize`` does it with ``policy``, ``mode`` and ``store``.
-    Nothing in the folder is executed. ``on_failure`` means the same as in ``optimize``.
+    Nothing in the folder is executed, unless ``trust_kernels`` says so: then the compiled kernels that were saved with
+    ``kernels=True`` are run as they are, and nothing is compiled. A network that is planned anew does not use them.
+    ``on_failure`` means the same as in ``optimize``.
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
     on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)
@@ -76,7 +92,9 @@ def load(
             change = f"{folder} needs what is not here: {first_line(why)[:_QUOTED]}"
         else:
             if fingerprints([each.assignment for each in read.values()], facts) == plan["fingerprints"]:
-                return _ready(read, plan, facts, on_failure)
+                kernels = _kernels(folder, plan, read.values(), facts) if trust_kernels else None
+                trusted = {bucket: replace(each, kernels=kernels) for bucket, each in read.items()}
+                return _ready(trusted, plan, facts, on_failure)
             change = f"{folder} was planned with other versions of libraries"
     if on_change is OnChange.REFUSE:
         raise Refused(f'{change}: plan the model again, or load with on_change="replan"')
@@ -150,6 +168,17 @@ def _constants(folder: Path, plan: Mapping[str, Any]) -> Mapping[str, Tensor]:
     return held
 
 
+def _kernels(folder: Path, plan: Mapping[str, Any], read: Collection[Blueprint], facts: DeviceFacts) -> KeptPlans:
+    if COMPILED not in plan:
+        raise Refused(
+            f"{folder} was saved without compiled kernels: load it without trust_kernels, or save with kernels=True"
+        )
+    raw = _bytes(folder, KERNELS, "though it was saved with compiled kernels: load it without trust_kernels")
+    if digest(raw) != plan[COMPILED]:
+        raise BadInput(f"{folder / KERNELS} is not what was saved: its checksum differs")
+    return kernels_read(folder / KERNELS, raw, read, facts)
+
+
 def _plan(folder: Path) -> dict[str, Any]:
     path = folder / PLAN
     try:
@@ -167,14 +196,14 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def _bytes(folder: Path, name: str) -> bytes:
+def _bytes(folder: Path, name: str, missing: str = "so it holds no engine") -> bytes:
     path = folder / name
     try:
         if path.exists() and not path.is_file():
             raise BadInput(f"{path} is no file")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{folder} holds no {name}, so it holds no engine") from None
+        raise BadInput(f"{folder} holds no {name}, {missing}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 

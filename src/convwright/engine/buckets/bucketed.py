@@ -28,6 +28,7 @@ from convwright.engine.running.program import arena_bytes, plans_of
 from convwright.engine.running.shared import Shared
 from convwright.engine.running.undisturbed import undisturbed
 from convwright.engine.running.weights import nbytes_of
+from convwright.engine.saving.kernels_file import kernels_written
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 
@@ -52,7 +53,9 @@ class BucketedEngine:
         cls, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None, on_failure: OnFailure
     ) -> BucketedEngine:
         """Make engines ready that share weights and one arena. ``whole`` is why batches must not be padded or split."""
-        needed = max(arena_bytes(each.assignment, plans_of(each.assignment, device)) for each in planned.values())
+        needed = max(
+            arena_bytes(each.assignment, plans_of(each.assignment, device, each.kernels)) for each in planned.values()
+        )
         arena, shared = Arena(needed, torch.device(str(device.torch_name))), Shared()
         engines = {
             bucket: Engine(each, device, on_failure, arena=arena, shared=shared) for bucket, each in planned.items()
@@ -112,10 +115,13 @@ class BucketedEngine:
         for engine in self.engines.values():
             engine.update(model)
 
-    def save(self, folder: Path | str) -> None:
-        """Write the plans and the weights to a folder, from which ``load`` makes the engine again."""
+    def save(self, folder: Path | str, *, kernels: bool = False) -> None:
+        """Write the plans and the weights to a folder, from which ``load`` makes the engine again; with ``kernels`` the
+        compiled kernels as well, as ``Engine.save`` does."""
         planned = {bucket: engine.blueprint for bucket, engine in self.engines.items()}
-        save_buckets(Path(folder), planned, self.largest.facts, self._whole)
+        facts = self.largest.facts
+        compiled = kernels_written(planned.values(), facts) if kernels else None
+        save_buckets(Path(folder), planned, facts, self._whole, compiled)
 
     def explain(self) -> str:
         """A table of the steps of each bucket."""

@@ -18,8 +18,11 @@ from convwright.engine.saving.saved import needed, plan_of, write
 WHOLE, _BUCKETS, _NAMES = "whole", "buckets", "weights"
 
 
-def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None) -> None:
-    """Write all plans and their weights to a folder. ``whole`` is why batches are not padded or split."""
+def save_buckets(
+    folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None, kernels: bytes | None
+) -> None:
+    """Write all plans, their weights and their compiled ``kernels`` to a folder. ``whole`` is why batches are not
+    padded or split."""
     held, plans = dict[str, Tensor](), list[dict[str, Any]]()
     for bucket, each in planned.items():
         names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in each.constants.items()
@@ -27,7 +30,7 @@ def save_buckets(folder: Path, planned: Mapping[Bucket, Blueprint], device: Devi
         held |= {own: each.constants[name] for name, own in names.items()}
         plans.append({"bucket": bucket, _NAMES: names, **plan_of(each)})
     runs = needed([each.assignment for each in planned.values()], device)
-    write(folder, held, device, {WHOLE: whole, _BUCKETS: plans, **runs})
+    write(folder, held, device, {WHOLE: whole, _BUCKETS: plans, **runs}, kernels)
 
 
 Part = tuple[Mapping[str, Any], Mapping[str, Tensor]]

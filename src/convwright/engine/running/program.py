@@ -10,6 +10,7 @@ from torch import Tensor
 
 from convwright import torch_api
 from convwright.core.binding import RolePlan, bind_prepared
+from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.plan import Plan
@@ -25,6 +26,7 @@ from convwright.graph.operations import Foreign, Join, Part, View
 from convwright.shortage import needing
 from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
+from convwright.tuning.stored_plan import KeptPlans, stored_plan
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]
@@ -180,9 +182,13 @@ class Program:
         return self.arena.memory[offset : offset + plan.workspace_bytes]
 
 
-def plans_of(assignment: Assignment, device: DeviceFacts) -> list[Plan | None]:
-    """The plan of each step that has a candidate."""
-    return [None if step.candidate is None else build(step.candidate, device) for step in assignment.steps]
+def plans_of(assignment: Assignment, device: DeviceFacts, kernels: KeptPlans | None = None) -> list[Plan | None]:
+    """The plan of each step that has a candidate. What ``kernels`` holds is not compiled again."""
+
+    def plan(candidate: Candidate) -> Plan:
+        return build(candidate, device) if kernels is None else stored_plan(candidate, device, kernels)
+
+    return [None if step.candidate is None else plan(step.candidate) for step in assignment.steps]
 
 
 def arena_bytes(assignment: Assignment, plans: Sequence[Plan | None]) -> int:

@@ -1,4 +1,4 @@
-"""An engine in a folder: ``plan.json`` and ``weights.safetensors``."""
+"""An engine in a folder: ``plan.json``, ``weights.safetensors`` and, where that is asked for, ``kernels.json``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from convwright.errors import BackendError
 from convwright.tuning import listing
 
 VERSION = 2
-PLAN, WEIGHTS = "plan.json", "weights.safetensors"
+PLAN, WEIGHTS, KERNELS = "plan.json", "weights.safetensors", "kernels.json"
+# The checksum of the compiled kernels in a plan; its "kernels" are those that a user has registered.
+COMPILED = "compiled"
 
 
-def save(folder: Path, engine: Blueprint, device: DeviceFacts) -> None:
-    """Write a plan and its weights to a folder, which is made where it does not exist."""
-    write(folder, engine.constants, device, {**needed([engine.assignment], device), **plan_of(engine)})
+def save(folder: Path, engine: Blueprint, device: DeviceFacts, kernels: bytes | None) -> None:
+    """Write a plan, its weights and its compiled ``kernels`` to a folder, which is made where it does not exist."""
+    write(folder, engine.constants, device, {**needed([engine.assignment], device), **plan_of(engine)}, kernels)
 
 
 def plan_of(engine: Blueprint) -> dict[str, Any]:
@@ -43,9 +45,11 @@ def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, 
     return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
 
 
-def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any]) -> None:
-    """Write the weights, and the plan that uses them. Existing files are replaced, not written to: hard links to them
-    and open readers keep the old contents."""
+def write(
+    folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any], kernels: bytes | None
+) -> None:
+    """Write the weights and kernels, and the plan that uses them. Existing files are replaced, not written to: hard
+    links to them and open readers keep the old contents."""
     folder.mkdir(parents=True, exist_ok=True)
     # The tensors of a file share no memory, as a model's may.
     contiguous = torch.contiguous_format
@@ -53,6 +57,9 @@ def write(folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, bo
     raw = safetensors().save(held)
     _replace(folder / WEIGHTS, raw)
     plan = {"version": VERSION, "device": device.key, "weights": digest(raw), **body}
+    if kernels is not None:
+        _replace(folder / KERNELS, kernels)
+        plan[COMPILED] = digest(kernels)
     text = strict_json.dumps(plan | {"checksum": checksum(plan)}, indent=1)
     _replace(folder / PLAN, f"{text}\n".encode())
 
