@@ -11,7 +11,7 @@ from convwright.engine.origin import Origin
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.structure import Structure
 from convwright.graph.graph import Graph
-from convwright.tuning.stored_plan import KeptPlans
+from convwright.store.kept_plans import KeptPlans
 
 
 @dataclass(frozen=True, slots=True, eq=False)

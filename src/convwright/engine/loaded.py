@@ -44,11 +44,11 @@ from convwright.errors import BadInput, Refused, first_line
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.settings import Mode
+from convwright.store.kept_plans import KeptPlans
 from convwright.store.store import Store
 from convwright.strict_json import JsonError
 from convwright.tensors import core_dtype
 from convwright.tuning.session import using
-from convwright.tuning.stored_plan import KeptPlans
 
 _Made = TypeVar("_Made")
 # The sentence about a file that was changed quotes so much of it at most.

@@ -24,9 +24,10 @@ from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.running.weights import Weights, nbytes_of
 from convwright.graph.operations import Foreign, Join, Part, View
 from convwright.shortage import needing
+from convwright.store.kept_plans import KeptPlans
 from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
-from convwright.tuning.stored_plan import KeptPlans, stored_plan
+from convwright.tuning.stored_plan import stored_plan
 
 # The tensors of one run by their place; None before they are computed and after they are needed.
 Values = list[Tensor | None]

@@ -15,8 +15,9 @@ from convwright.core.device import DeviceFacts
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.saving.saved import digest
 from convwright.errors import BadInput
+from convwright.store.kept_plans import KeptPlans, Place
 from convwright.strict_json import JsonError
-from convwright.tuning.stored_plan import KeptPlans, Place, place_of, stored_plan
+from convwright.tuning.stored_plan import place_of, stored_plan
 
 VERSION = 1
 # Under what a kernel is kept, as the file calls it.
