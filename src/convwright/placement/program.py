@@ -32,6 +32,7 @@ class PlacementProgram:
         self._scale = _scale(question, ways)
         self._counts = {device.name: device.count for device in question.devices}
         self.cells: dict[tuple[Way, Instance], int] = {}
+        self._by_instance: dict[Instance, dict[Way, int]] = {}
         self._add_choices()
         self._held = self._add_streams()
         self._add_deadlines()
@@ -60,7 +61,7 @@ class PlacementProgram:
             if relaxed.reduced_costs[column] > room:
                 self.program.most[column] = 0.0
         if self._makespan is not None:
-            self.program.most[self._makespan] = value / self._scale * (1 + 1e-9)
+            self._end_by(value)
 
     def _add_choices(self) -> None:
         """One way for each job, on as many instances as the way has."""
@@ -87,23 +88,12 @@ class PlacementProgram:
 
     def _cell(self, way: Way, number: int) -> int:
         column = self.cells[way, (way.device, number)] = self.program.column()
+        self._by_instance.setdefault((way.device, number), {})[way] = column
         return column
 
     def _on(self, instance: Instance, *, streams: bool) -> dict[Way, int]:
-        return {way: column for (way, place), column in self._by_place(instance) if bool(way.share) is streams}
-
-    def _by_place(self, instance: Instance) -> Iterator[tuple[tuple[Way, Instance], int]]:
-        for way in self._on_device.get(instance[0], ()):
-            if (column := self.cells.get((way, instance))) is not None:
-                yield (way, instance), column
-
-    @property
-    def _on_device(self) -> dict[str, list[Way]]:
-        found: dict[str, list[Way]] = {}
-        for ways in self._ways.values():
-            for way in ways:
-                found.setdefault(way.device, []).append(way)
-        return found
+        ways = self._by_instance.get(instance, {})
+        return {way: column for way, column in ways.items() if bool(way.share) is streams}
 
     @property
     def _instances(self) -> Iterator[Instance]:
@@ -149,11 +139,11 @@ class PlacementProgram:
                 if _most(ways, due) > 1:
                     self.program.weighted_row(due, upper=1)
 
-    def _loads(self) -> Iterator[dict[int, float]]:
+    def _loads(self) -> Iterator[tuple[Instance, dict[int, float]]]:
         for instance in self._instances:
             ways = self._on(instance, streams=False)
             if ways:
-                yield {column: way.busy_s for way, column in ways.items()}
+                yield instance, {column: way.busy_s for way, column in ways.items()}
 
     def _sums(self, objective: Objective) -> dict[int, float]:
         """What each column adds to an objective that is a sum."""
@@ -174,14 +164,26 @@ class PlacementProgram:
         return found
 
     def _limit(self, objective: Objective, limit: float) -> None:
-        loads = self._loads() if objective is Objective.MAKESPAN else iter([self._sums(objective)])
-        for load in loads:
-            self.program.weighted_row({column: part / limit for column, part in load.items()}, upper=1)
+        if objective is Objective.MAKESPAN:
+            self._end_by(limit)
+        else:
+            parts = {column: part / limit for column, part in self._sums(objective).items()}
+            self.program.weighted_row(parts, upper=1)
+
+    def _end_by(self, limit: float) -> None:
+        """All one-off jobs are done by ``limit``. No half of an instance is held for streams and no half of a job that
+        takes longer is run, which leaves less to the relaxed program."""
+        for instance, load in self._loads():
+            held = {self._held[instance]: 1.0} if instance in self._held else {}
+            self.program.weighted_row({column: part / limit for column, part in load.items()} | held, upper=1)
+            for column, part in load.items():
+                if part > limit * (1 + 1e-9):
+                    self.program.most[column] = 0.0
 
     def _add_objective(self) -> None:
         if self._question.objective is Objective.MAKESPAN:
             self._makespan = self.program.amount(inf, _SIZE)
-            for load in self._loads():
+            for _, load in self._loads():
                 scaled = {column: part / self._scale for column, part in load.items()}
                 self.program.weighted_row({**scaled, self._makespan: -1.0}, upper=0)
         else:
