@@ -98,6 +98,16 @@ class Placement(Record):
         """Whether no placement is better, within the solver's tolerance."""
         return self.gap <= _PROVEN
 
+    def figure(self, objective: Objective) -> float | None:
+        """What the placement comes to in an objective."""
+        figures = {
+            Objective.MAKESPAN: self.makespan_s,
+            Objective.ENERGY: self.energy_j,
+            Objective.COST: self.cost,
+            Objective.LATENCY: self.latency_s,
+        }
+        return figures[objective]
+
     def __getitem__(self, job: str) -> Assigned:
         return next(each for each in self.assigned if each.job.name == job)
 

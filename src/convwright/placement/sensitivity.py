@@ -10,7 +10,7 @@ from time import perf_counter
 from convwright.core.finding import Interval
 from convwright.placement.estimates import Estimate
 from convwright.placement.jobs import Job
-from convwright.placement.placed import Placed, by_instance, in_order, latency_weights, makespan, measure
+from convwright.placement.placed import Placed, by_instance, in_order, latency_weights, measure
 from convwright.placement.placement import Doubt, Margin
 from convwright.placement.question import Objective, Question
 from convwright.placement.solve import OutOfTime, Solved, solved_by
@@ -91,8 +91,7 @@ def _until_worse(question: Question, placed: Sequence[Placed], each: Placed, val
     if question.objective is Objective.MAKESPAN:
         if way.share:
             return inf
-        load = sum(other.busy_s for other in by_instance(placed)[each.instances[0]])
-        slope, now = way.run_s, load if value >= makespan(placed) else makespan(placed)
+        slope, now = way.run_s, sum(other.busy_s for other in by_instance(placed)[each.instances[0]])
     else:
         slope = _slope(question, way)
         now = measure(question, placed, question.objective) or 0.0
@@ -132,8 +131,8 @@ def _gain(
     """How much worse the placement is than what would be the best one, at the end of a job's intervals on a device
     that speaks against the decision: the high end where the job runs there, the low end where it does not."""
     here = chosen.way.device == device
-    ended = tuple(_ended(question, job, device, high=here))
-    ways = {each.name: ways_of(ended[0] if each is job else question, each) for each in question.jobs}
+    ended = _ended(question, job, device, high=here)
+    ways = {each.name: ways_of(ended if each is job else question, each) for each in question.jobs}
     if not here:
         ways[job.name] = tuple(way for way in ways[job.name] if way.device == device)
         value = solved.value
@@ -143,7 +142,7 @@ def _gain(
         return inf if here else 0.0
     best = solved_by(question, ways, gap=0.0, limit_s=limit_s)
     if best is None:
-        return 0.0
+        return inf if here else 0.0
     if best.value - best.bound > _SAME * best.value:
         raise OutOfTime
     return max(0.0, value - best.value)
@@ -165,11 +164,11 @@ def _grown(question: Question, solved: Solved, chosen: Placed, job: Job, device:
     return solved.value + (factor - 1) * _slope(question, chosen.way)
 
 
-def _ended(question: Question, job: Job, device: str, *, high: bool) -> Iterator[Question]:
+def _ended(question: Question, job: Job, device: str, *, high: bool) -> Question:
     def at_end(each: Estimate) -> Estimate:
         if (each.key, each.device) != (job.key, device):
             return each
         end = each.time_us.high if high else each.time_us.low
         return replace(each, time_us=Interval(end, end, end))
 
-    yield replace(question, estimates=tuple(map(at_end, question.estimates)))
+    return replace(question, estimates=tuple(map(at_end, question.estimates)))
