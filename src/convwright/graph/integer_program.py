@@ -18,7 +18,7 @@ _LONGEST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The cheapest point that was found, None where there was no time to find one, and what no point costs less than."""
+    """The cheapest point that was found, None where there was no time for one, and what no point costs less than."""
 
     values: tuple[float, ...] | None
     bound: float

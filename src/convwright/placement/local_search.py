@@ -17,7 +17,7 @@ _BETTER = 1 - 1e-9  # a move that gains less is none
 
 @dataclass(slots=True)
 class Schedule:
-    """Jobs on instances. ``ways`` are the quickest of each job on each device; ``deadlines`` of the jobs that have one."""
+    """Jobs on instances. ``ways`` are the quickest of each job on each device."""
 
     ways: Mapping[str, Mapping[str, Way]]
     deadlines: Mapping[str, float]

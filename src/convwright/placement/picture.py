@@ -47,7 +47,5 @@ def _draw_streams(axes: Any, placement: Placement, colours: dict[str, str], widt
             if each.job.is_stream and name in each.instances:
                 height, colour = 0.8 * each.way.share, colours[each.job.name]
                 top -= height
-                axes.barh(
-                    top + height / 2, width, height, color=colour, alpha=0.5, hatch="//", edgecolor="white", linewidth=0.4
-                )
+                axes.barh(top + height / 2, width, height, color=colour, alpha=0.5, hatch="//", edgecolor="white")
                 axes.text(width / 2, top + height / 2, each.job.name, ha="center", va="center", fontsize=8)

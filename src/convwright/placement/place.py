@@ -55,9 +55,7 @@ def place(
     begun = perf_counter()
     limits = tuple((one_of(Objective, "at_most", name), limit) for name, limit in (at_most or {}).items())
     target = one_of(Objective, "objective", objective)
-    question = Question(
-        tuple(jobs), tuple(devices), tuple(estimates), target, limits, utilisation, period_s
-    )
+    question = Question(tuple(jobs), tuple(devices), tuple(estimates), target, limits, utilisation, period_s)
     check_question(question)
     check_not_below_0("gap", gap)
     check_above_0("limit_s", limit_s)
@@ -86,9 +84,9 @@ def placement_of(question: Question, solved: Solved) -> Placement:
     placed, by_place = solved.placed, by_instance(solved.placed)
     jobs = {job.name: job for job in question.jobs}
     runs, end = [], makespan(placed)
-    for (device, number), ways in sorted(by_place.items()):
+    for (name, number), ways in sorted(by_place.items()):
         for way, start, done in times(question, ways):
-            runs.append(Run(way.job, f"{device}/{number}", way.batch, start, done))
+            runs.append(Run(way.job, f"{name}/{number}", way.batch, start, done))
     busy = []
     for device in question.devices:
         for number, instance in enumerate(device.instances):

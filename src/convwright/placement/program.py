@@ -124,9 +124,7 @@ class PlacementProgram:
     def _add_deadlines(self) -> None:
         """By each deadline, all jobs that have it or an earlier one are done."""
         deadlines = {
-            job.name: job.deadline_s
-            for job in self._question.jobs
-            if job.deadline_s is not None and not job.is_stream
+            job.name: job.deadline_s for job in self._question.jobs if job.deadline_s is not None and not job.is_stream
         }
         for instance in self._instances if deadlines else ():
             ways = self._on(instance, streams=False)

@@ -42,7 +42,8 @@ def _margin(
     question: Question, solved: Solved, ways: Mapping[str, tuple[Way, ...]], each: Placed, limit_s: float
 ) -> Margin:
     job = each.way.job
-    others = tuple(way for way in ways[job] if way != each.way)
+    # Not those of `ways`, since what the chosen way was better than in everything may be the next.
+    others = ways_of(question, next(one for one in question.jobs if one.name == job), but=each.way)
     other = solved_by(question, {**ways, job: others}, gap=0.0, limit_s=limit_s) if others else None
     if other is not None and other.value - other.bound > _SAME * other.value:
         raise OutOfTime
@@ -72,7 +73,8 @@ def _limits(question: Question, placed: Sequence[Placed], each: Placed) -> Itera
     else:
         yield from _deadlines_missed(jobs, in_order(question, by_instance(placed)[each.instances[0]]), way)
     for objective, limit in question.at_most:
-        yield _until_worse(replace(question, objective=objective), placed, each, limit), f"{objective} is above {limit:g}"
+        limited = replace(question, objective=objective)
+        yield _until_worse(limited, placed, each, limit), f"{objective} is above {limit:g}"
 
 
 def _deadlines_missed(jobs: Mapping[str, Job], order: Sequence[Way], way: Way) -> Iterator[tuple[float, str]]:
@@ -125,9 +127,7 @@ def doubts(question: Question, solved: Solved, *, until: float) -> tuple[Doubt, 
     return tuple(sorted(found, key=lambda doubt: (-doubt.gain, doubt.job, doubt.device)))
 
 
-def _gain(
-    question: Question, solved: Solved, job: Job, device: str, chosen: Placed, limit_s: float
-) -> float:
+def _gain(question: Question, solved: Solved, job: Job, device: str, chosen: Placed, limit_s: float) -> float:
     """How much worse the placement is than what would be the best one, at the end of a job's intervals on a device
     that speaks against the decision: the high end where the job runs there, the low end where it does not."""
     here = chosen.way.device == device

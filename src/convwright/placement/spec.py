@@ -65,7 +65,7 @@ def parse_spec(text: str, name: str = "the text") -> Spec:
     ... memory_bytes = 500_000_000
     ... ''')
     >>> found.jobs[0].images, found.devices[0].links, found.estimates[0].time_us.high
-    (1000, (('host', 25000000.0),), 2100.0)
+    (1000, (('host', 25000000000.0),), 2100.0)
     """
     try:
         tables = tomllib.loads(text)

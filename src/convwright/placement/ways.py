@@ -71,10 +71,11 @@ def all_ways(question: Question, job: Job) -> Iterator[Way | Rejected]:
             yield _way(question, job, devices[estimate.device], estimate)
 
 
-def ways_of(question: Question, job: Job) -> tuple[Way, ...]:
-    """The ways of a job that no other one on the same device is at least as good as, in everything that counts."""
+def ways_of(question: Question, job: Job, *, but: Way | None = None) -> tuple[Way, ...]:
+    """The ways of a job, ``but`` for one, that no other of them on the same device is at least as good as, in
+    everything that counts."""
     kept: list[Way] = []
-    found = (way for way in all_ways(question, job) if isinstance(way, Way))
+    found = (way for way in all_ways(question, job) if isinstance(way, Way) and way != but)
     for way in sorted(found, key=lambda way: (*_figures(question, way), way.batch)):
         figures = _figures(question, way)
         alike = (_figures(question, other) for other in kept if other.device == way.device)
