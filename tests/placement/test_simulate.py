@@ -32,7 +32,7 @@ def test_streams_of_one_instance_wait_as_one_queue() -> None:
 
 
 def test_a_batch_starts_when_it_is_full_or_its_first_image_has_waited() -> None:
-    """At low load a batch of two waits for the second: by mean 1 / rate for the first of them, nothing for the other."""
+    """At low load the first of two waits for the second, by mean 1 / rate, and the second for nothing."""
     placement = placed(Job("cam", "net", (2,), rate_per_s=4.0), batch=2, seconds=0.001)
     full = simulate(placement, seconds=2000.0).streams[0]
     assert full.mean_batch == pytest.approx(2.0, rel=0.01)

@@ -73,6 +73,15 @@ def measure(question: Question, placed: Sequence[Placed], objective: Objective) 
     return cost(question, placed) if objective is Objective.COST else latency(question, placed)
 
 
+def value_of(question: Question, placed: Sequence[Placed]) -> float:
+    """What a placement comes to in the objective. It is known in what counts, but for a latency without streams."""
+    return measure(question, placed, question.objective) or 0.0
+
+
+def every_instance(question: Question) -> list[Instance]:
+    return [(device.name, number) for device in question.devices for number in range(device.count)]
+
+
 def in_order(question: Question, ways: Iterable[Way]) -> list[Way]:
     """One-off jobs in the order in which most deadlines are met: by their deadlines."""
     deadlines = {job.name: job.deadline_s or inf for job in question.jobs}

@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
 
-from convwright.graph.integer_program import Relaxation
-from convwright.placement.local_search import shortened
-from convwright.placement.placed import Instance, Placed, by_instance, makespan, measure
+from convwright.placement.parts import better_in_parts
+from convwright.placement.placed import Placed, by_instance, every_instance, makespan, value_of
 from convwright.placement.program import Found, PlacementProgram
 from convwright.placement.question import Objective, Question
 from convwright.placement.ways import Way, ways_of
 
 # The integer program alone is quicker for fewer columns.
 _MANY = 1000
-# What of the time goes into a first placement at most, and into its schedule.
-_FIRST, _SCHEDULE = 0.3, 0.4
-_ROUGH = 0.2  # the gap that is enough for a first placement
+# What of the time the integer program has for a first placement, and the search in parts after that.
+_FIRST, _PARTS = 0.4, 0.6
+_ROUGH = 0.02  # the gap to which streams are packed for a first placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +47,53 @@ def solve(question: Question, *, gap: float, limit_s: float) -> Solved | None:
 
 def solved_by(question: Question, ways: Mapping[str, tuple[Way, ...]], *, gap: float, limit_s: float) -> Solved | None:
     """The same where each job runs in one of its ``ways``."""
-    begun = perf_counter()
     program = PlacementProgram(question, ways)
-    first, bound = None, 0.0
-    if len(program.cells) > _MANY and question.objective is Objective.MAKESPAN and not question.at_most:
-        relaxed = program.relaxed()
-        if relaxed is None:
-            return None
-        first = _scheduled(question, ways, program, relaxed[0], limit_s=limit_s * _FIRST)
-        bound = relaxed[1] if first is None else _makespan_bound(question, ways, relaxed[1], makespan(first), gap)
-        if first is not None:
-            enough = bound / (1 - min(gap, 0.99))
-            left = limit_s - (perf_counter() - begun)
-            first = _shorter(question, ways, first, enough=enough, limit_s=left * _SCHEDULE)
-            value = makespan(first)
-            if value - bound <= max(gap, 1e-9) * value:
-                return Solved(first, value, min(bound, value))
-            program.look_below(value, relaxed[0])
+    if len(program.cells) <= _MANY or question.at_most:
+        return _best(question, (), program.found(gap=gap, limit_s=limit_s), 0.0)
+    if question.objective is Objective.MAKESPAN:
+        return _shortest(question, ways, program, gap=gap, limit_s=limit_s)
+    begun = perf_counter()
+    found = program.found(gap=gap, limit_s=limit_s * _FIRST)
+    if found is None or found.placed is None:
+        return _best(question, (), found and program.found(gap=gap, limit_s=limit_s * (1 - _FIRST)), 0.0)
+    left_s = limit_s - (perf_counter() - begun)
+    better = better_in_parts(question, ways, found.placed, enough=_enough(found.bound, gap), limit_s=left_s)
+    return _best(question, (better,), found, 0.0)
+
+
+def _enough(bound: float, gap: float) -> float:
+    """The largest objective that is within the gap."""
+    return bound / (1 - min(max(gap, 1e-9), 0.99))
+
+
+def _shortest(
+    question: Question,
+    ways: Mapping[str, tuple[Way, ...]],
+    program: PlacementProgram,
+    *,
+    gap: float,
+    limit_s: float,
+) -> Solved | None:
+    """The placement of many jobs with the least makespan: a first one, better in parts, beside a bound of relaxed
+    programs; and the integer program for what can still be better than that."""
+    begun = perf_counter()
+    relaxed = program.relaxed()
+    if relaxed is None:
+        return None
+    first = _first(question, ways, program, limit_s=limit_s * _FIRST)
+    if first is None:
+        return _best(question, (), program.found(gap=gap, limit_s=limit_s * (1 - _FIRST)), relaxed[1])
+    # A long first placement makes a bound of many steps.
+    first = better_in_parts(question, ways, first, enough=_enough(relaxed[1], gap), limit_s=limit_s * _PARTS / 4)
+    bound = _makespan_bound(question, ways, relaxed[1], makespan(first), gap)
+    left_s = limit_s - (perf_counter() - begun)
+    better = better_in_parts(question, ways, first, enough=_enough(bound, gap), limit_s=left_s * _PARTS, seed=1)
+    value = makespan(better)
+    if value <= _enough(bound, gap):
+        return Solved(better, value, min(bound, value))
+    program.look_below(value, relaxed[0])
     found = program.found(gap=gap, limit_s=max(0.1, limit_s - (perf_counter() - begun)))
-    return _best(question, first, found, bound)
+    return _best(question, (better,), found, bound)
 
 
 def _makespan_bound(
@@ -83,40 +110,28 @@ def _makespan_bound(
     return low
 
 
-def _best(question: Question, first: tuple[Placed, ...] | None, found: Found | None, bound: float) -> Solved | None:
-    if found is None:  # no placement is any better than the first
-        if first is None:
-            return None
-        value = makespan(first)
-        return Solved(first, value, value)
-    known = [(_value(question, each), each) for each in (first, found.placed) if each is not None]
+def _best(question: Question, known: Sequence[tuple[Placed, ...]], found: Found | None, bound: float) -> Solved | None:
+    """The best of what is known and what was found; the bound is the higher of both."""
+    if found is not None and found.placed is not None:
+        known = [*known, found.placed]
     if not known:
+        if found is None:
+            return None
         raise OutOfTime
-    value, placed = min(known, key=lambda each: each[0])
-    return Solved(placed, value, min(value, max(bound, found.bound)))
+    value, placed = min(((value_of(question, each), each) for each in known), key=lambda each: each[0])
+    # Where the program has no solution, nothing is better than what is known.
+    return Solved(placed, value, value if found is None else min(value, max(bound, found.bound)))
 
 
-def _value(question: Question, placed: tuple[Placed, ...]) -> float:
-    return measure(question, placed, question.objective) or 0.0  # what counts is known, but latency without streams
-
-
-def _scheduled(
-    question: Question,
-    ways: Mapping[str, tuple[Way, ...]],
-    program: PlacementProgram,
-    relaxed: Relaxation,
-    *,
-    limit_s: float,
+def _first(
+    question: Question, ways: Mapping[str, tuple[Way, ...]], program: PlacementProgram, *, limit_s: float
 ) -> tuple[Placed, ...] | None:
-    """A first placement: the relaxed program rounded, or a rough one of the integer program; None in want of time."""
-    rounded = _rounded(question, ways, program, relaxed)
-    if rounded is not None:
-        return tuple(rounded)
+    """Any placement: a schedule by rules, or what the integer program finds first; None in want of time."""
     packed = _streams_packed(question, ways, limit_s=limit_s / 2)
     if packed is not None:
         return packed
-    rough = program.found(gap=_ROUGH, limit_s=limit_s / 2)
-    return None if rough is None else rough.placed
+    found = program.found(gap=0.5, limit_s=limit_s / 2)
+    return None if found is None else found.placed
 
 
 def _streams_packed(
@@ -131,7 +146,7 @@ def _streams_packed(
         devices = tuple(replace(device, price_per_hour=prices[device.name]) for device in question.devices)
         sparing = replace(question, jobs=streams, devices=devices, objective=Objective.COST, at_most=())
         its_ways = {job.name: tuple(replace(way, cost=0.0) for way in ways[job.name]) for job in streams}
-        found = PlacementProgram(sparing, its_ways).found(gap=_ROUGH / 10, limit_s=limit_s)
+        found = PlacementProgram(sparing, its_ways).found(gap=_ROUGH, limit_s=limit_s)
         if found is None or found.placed is None:
             return None
         own = {replace(way, cost=0.0): way for job in streams for way in ways[job.name]}
@@ -153,7 +168,8 @@ def _listed(
     question: Question, ways: Mapping[str, tuple[Way, ...]], streams: tuple[Placed, ...]
 ) -> tuple[Placed, ...] | None:
     """One-off jobs on what streams leave, by their deadlines and the longest first; None where one is late."""
-    loads: dict[Instance, float] = dict.fromkeys(_free(question, streams), 0.0)
+    held = by_instance(streams)
+    loads = {instance: 0.0 for instance in every_instance(question) if instance not in held}
     once = [job for job in question.jobs if not job.is_stream]
     placed = list(streams)
     for job in sorted(once, key=lambda job: (job.deadline_s or inf, -min(way.busy_s for way in ways[job.name]))):
@@ -167,55 +183,9 @@ def _listed(
     return tuple(placed)
 
 
-def _free(question: Question, streams: Sequence[Placed]) -> list[Instance]:
-    held = by_instance(streams)
-    every = [(device.name, number) for device in question.devices for number in range(device.count)]
-    return [instance for instance in every if instance not in held]
-
-
-def _shorter(
-    question: Question,
-    ways: Mapping[str, tuple[Way, ...]],
-    first: Sequence[Placed],
-    *,
-    enough: float,
-    limit_s: float,
-) -> tuple[Placed, ...]:
-    """The same or a shorter schedule of the one-off jobs. Streams stay where they are."""
-    streams = [each for each in first if each.way.share]
-    once = [each for each in first if not each.way.share]
-    deadlines = {job.name: job.deadline_s for job in question.jobs if job.deadline_s is not None and not job.is_stream}
-    quickest = {job: _quickest(each) for job, each in ways.items() if not each[0].share}
-    short = shortened(quickest, once, _free(question, streams), deadlines, enough=enough, limit_s=limit_s)
-    order = {job.name: place for place, job in enumerate(question.jobs)}
-    return tuple(sorted((*streams, *short), key=lambda each: order[each.way.job]))
-
-
 def _quickest(ways: Sequence[Way]) -> dict[str, Way]:
     found: dict[str, Way] = {}
     for way in ways:
         if way.device not in found or way.busy_s < found[way.device].busy_s:
             found[way.device] = way
     return found
-
-
-def _rounded(
-    question: Question, ways: Mapping[str, tuple[Way, ...]], program: PlacementProgram, relaxed: Relaxation
-) -> list[Placed] | None:
-    """Each job where the relaxed program has most of it; None where there are streams or a deadline is missed."""
-    if any(each[0].share for each in ways.values()):
-        return None
-    most: dict[str, tuple[float, Placed]] = {}
-    for (way, (_, number)), column in program.cells.items():
-        value = relaxed.values[column]
-        if way.job not in most or value > most[way.job][0]:
-            most[way.job] = value, Placed(way, (number,))
-    placed = [each for _, each in most.values()]
-    deadlines = {job.name: job.deadline_s for job in question.jobs if job.deadline_s is not None}
-    for each in by_instance(placed).values():
-        now = 0.0
-        for way in sorted((way for way in each if way.job in deadlines), key=lambda way: deadlines[way.job]):
-            now += way.busy_s
-            if now > deadlines[way.job]:
-                return None
-    return placed
