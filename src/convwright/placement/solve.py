@@ -15,8 +15,9 @@ from convwright.placement.ways import Way, ways_of
 
 # The integer program alone is quicker for fewer columns.
 _MANY = 1000
-# What of the time the integer program has for a first placement, and the search in parts after that.
-_FIRST, _PARTS = 0.4, 0.6
+# What of the time is for a first placement, and what of the rest for the search in parts. What is no makespan has its
+# bound of the first as well.
+_FIRST, _PARTS, _FIRST_OF_SUMS = 0.4, 0.6, 0.7
 _ROUGH = 0.02  # the gap to which streams are packed for a first placement
 
 
@@ -53,9 +54,9 @@ def solved_by(question: Question, ways: Mapping[str, tuple[Way, ...]], *, gap: f
     if question.objective is Objective.MAKESPAN:
         return _shortest(question, ways, program, gap=gap, limit_s=limit_s)
     begun = perf_counter()
-    found = program.found(gap=gap, limit_s=limit_s * _FIRST)
+    found = program.found(gap=gap, limit_s=limit_s * _FIRST_OF_SUMS)
     if found is None or found.placed is None:
-        return _best(question, (), found and program.found(gap=gap, limit_s=limit_s * (1 - _FIRST)), 0.0)
+        return _best(question, (), found, 0.0)
     left_s = limit_s - (perf_counter() - begun)
     better = better_in_parts(question, ways, found.placed, enough=_enough(found.bound, gap), limit_s=left_s)
     return _best(question, (better,), found, 0.0)
@@ -82,7 +83,8 @@ def _shortest(
         return None
     first = _first(question, ways, program, limit_s=limit_s * _FIRST)
     if first is None:
-        return _best(question, (), program.found(gap=gap, limit_s=limit_s * (1 - _FIRST)), relaxed[1])
+        found = program.found(gap=gap, limit_s=limit_s * (1 - _FIRST))
+        return _best(question, (), found, relaxed[1])
     # A long first placement makes a bound of many steps.
     first = better_in_parts(question, ways, first, enough=_enough(relaxed[1], gap), limit_s=limit_s * _PARTS / 4)
     bound = _makespan_bound(question, ways, relaxed[1], makespan(first), gap)
@@ -146,11 +148,13 @@ def _streams_packed(
         devices = tuple(replace(device, price_per_hour=prices[device.name]) for device in question.devices)
         sparing = replace(question, jobs=streams, devices=devices, objective=Objective.COST, at_most=())
         its_ways = {job.name: tuple(replace(way, cost=0.0) for way in ways[job.name]) for job in streams}
-        found = PlacementProgram(sparing, its_ways).found(gap=_ROUGH, limit_s=limit_s)
+        found = PlacementProgram(sparing, its_ways).found(gap=_ROUGH, limit_s=limit_s / 2)
         if found is None or found.placed is None:
             return None
+        enough = _enough(found.bound, _ROUGH)
+        tight = better_in_parts(sparing, its_ways, found.placed, enough=enough, limit_s=limit_s / 2)
         own = {replace(way, cost=0.0): way for job in streams for way in ways[job.name]}
-        packed = tuple(Placed(own[each.way], each.numbers) for each in found.placed)
+        packed = tuple(Placed(own[each.way], each.numbers) for each in tight)
     return _listed(question, ways, packed)
 
 
