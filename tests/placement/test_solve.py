@@ -19,7 +19,7 @@ def test_the_search_for_many_jobs_finds_the_best_of_few(
     objective: str, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(solve, "_MANY", 0)
-    for seed in range(40, 46):
+    for seed in range(40, 44):
         given = random_instance(seed, streams=streams, once=True)
         if objective == "makespan" and all(job.is_stream for job in given[0]):
             continue
