@@ -16,11 +16,30 @@ _OUT_OF_TIME, _INFEASIBLE = 1, 2  # statuses that scipy gives
 _LONGEST_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The cheapest point that was found, None where there was no time for one, and what no point costs less than."""
+
+    values: tuple[float, ...] | None
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """The cheapest point where columns need not be whole: what it costs, and by column its value and what a unit more
+    of a column that is 0 adds at least to the cost of any point."""
+
+    cost: float
+    values: tuple[float, ...]
+    reduced_costs: tuple[float, ...]
+
+
 @dataclass(slots=True)
 class IntegerProgram:
     """An integer program by its columns, each 0 or 1 unless it is an ``amount``, and its rows."""
 
     unit: float  # what a name adds at most to a cost
+    purpose: str = "planning a network"  # what is said to need scipy, where it is not installed
     costs: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -36,9 +55,9 @@ class IntegerProgram:
         self.costs.append(cost if name is None else cost + self.unit * crc32(name.encode()) / 2**32)
         return len(self.costs) - 1
 
-    def amount(self, most: float = 1.0) -> int:
-        """A column without a cost for any number from 0 to ``most``."""
-        self.most[self.column()] = most
+    def amount(self, most: float = 1.0, cost: float = 0.0) -> int:
+        """A column for any number from 0 to ``most``."""
+        self.most[self.column(cost)] = most
         return len(self.costs) - 1
 
     def row(self, plus: Iterable[int], minus: Iterable[int], *, lower: float = -inf, upper: float = inf) -> None:
@@ -65,28 +84,68 @@ class IntegerProgram:
 
     def optimum(self) -> frozenset[int] | None:
         """Which columns are 1 where the columns cost least; None where nothing fits the rows."""
-        optimize, sparse = _scipy("scipy.optimize"), _scipy("scipy.sparse")
         if not self.costs:  # which scipy takes for an error
             return None if any(least > 0 for least in self.lower) else frozenset()
-        count = len(self.costs)
-        matrix = sparse.csr_array((self.factors, (self.rows, self.columns)), shape=(len(self.lower), count))
-        found = optimize.milp(
-            [cost * 1000 for cost in self.costs],  # in nanoseconds: the solver's tolerances are absolute
-            # Flows follow from the options, yet HiGHS proves hard networks twice as fast by whole ones.
-            integrality=[column not in self.most for column in range(count)],
-            bounds=optimize.Bounds(0, [self.most.get(column, 1.0) for column in range(count)]),
-            constraints=optimize.LinearConstraint(matrix, self.lower, self.upper),
-            options={"mip_rel_gap": 0, "time_limit": _LONGEST_S},
-        )
+        found = self._searched([cost * 1000 for cost in self.costs])  # in nanoseconds: its tolerances are absolute
         if found.status == _INFEASIBLE:
             return None
         if not found.success and (found.status != _OUT_OF_TIME or found.x is None):
             raise BackendError(f"scipy finds no plan of the network: {found.message}")
-        return frozenset(column for column in range(count) if found.x[column] > 0.5)
+        return frozenset(column for column in range(len(self.costs)) if found.x[column] > 0.5)
 
+    def solved(self, *, gap: float = 0.0, limit_s: float = _LONGEST_S) -> Solution | None:
+        """The cheapest point, or one that costs at most ``gap`` of its cost more; None where nothing fits the rows."""
+        found = self._searched(self.costs, gap=gap, limit_s=limit_s)
+        if found.status == _INFEASIBLE:
+            return None
+        if not found.success and found.status != _OUT_OF_TIME:
+            raise BackendError(f"scipy ends without an answer: {found.message}")
+        bound = -inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+        return Solution(None if found.x is None else tuple(map(float, found.x)), bound)
 
-def _scipy(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise Refused("planning a network needs scipy: pip install 'convwright[engine]'") from error
+    def relaxed(self) -> Relaxation | None:
+        """The cheapest point of columns that need not be whole; None where nothing fits the rows."""
+        optimize, matrix = self._scipy("scipy.optimize"), self._matrix()
+        rows = range(len(self.lower))
+        equal = [row for row in rows if self.lower[row] == self.upper[row]]
+        above = [row for row in rows if -inf < self.lower[row] != self.upper[row]]
+        below = [row for row in rows if inf > self.upper[row] != self.lower[row]]
+        stacked = self._scipy("scipy.sparse").vstack([matrix[below], -matrix[above]])
+        bounds = [(0.0, self.most.get(column, 1.0)) for column in range(len(self.costs))]
+        limits = [*(self.upper[row] for row in below), *(-self.lower[row] for row in above)]
+        found = optimize.linprog(
+            self.costs,
+            A_ub=stacked if limits else None,
+            b_ub=limits or None,
+            A_eq=matrix[equal] if equal else None,
+            b_eq=[self.lower[row] for row in equal] or None,
+            bounds=bounds,
+            method="highs",
+        )
+        if found.status == _INFEASIBLE:
+            return None
+        if not found.success:
+            raise BackendError(f"scipy ends without an answer: {found.message}")
+        reduced = tuple(map(float, found.lower.marginals))
+        return Relaxation(float(found.fun), tuple(map(float, found.x)), reduced)
+
+    def _searched(self, costs: list[float], *, gap: float = 0.0, limit_s: float = _LONGEST_S) -> Any:
+        optimize, count = self._scipy("scipy.optimize"), len(costs)
+        return optimize.milp(
+            costs,
+            # Flows follow from the options, yet HiGHS proves hard networks twice as fast by whole ones.
+            integrality=[column not in self.most for column in range(count)],
+            bounds=optimize.Bounds(0, [self.most.get(column, 1.0) for column in range(count)]),
+            constraints=optimize.LinearConstraint(self._matrix(), self.lower, self.upper),
+            options={"mip_rel_gap": gap, "time_limit": limit_s},
+        )
+
+    def _matrix(self) -> Any:
+        shape = len(self.lower), len(self.costs)
+        return self._scipy("scipy.sparse").csr_array((self.factors, (self.rows, self.columns)), shape=shape)
+
+    def _scipy(self, module: str) -> Any:
+        try:
+            return import_module(module)
+        except ImportError as error:
+            raise Refused(f"{self.purpose} needs scipy: pip install 'convwright[engine]'") from error

@@ -1,0 +1,18 @@
+"""Which jobs run on which devices, and with which batch sizes, by predictions that are given. No torch.
+
+Input: jobs, devices, and estimates of each job on each device. Output: the best placement, with its schedule, a lower
+bound, and what limits it; the curve of two objectives; latencies from a simulation.
+Read first: ``jobs``, ``ways``, ``place``.
+"""
+
+from convwright.placement.devices import Device
+from convwright.placement.estimates import Estimate
+from convwright.placement.jobs import Job
+from convwright.placement.pareto import pareto
+from convwright.placement.picture import draw
+from convwright.placement.place import place
+from convwright.placement.placement import Placement
+from convwright.placement.simulate import simulate
+from convwright.placement.spec import Spec, read_spec
+
+__all__ = ["Device", "Estimate", "Job", "Placement", "Spec", "draw", "pareto", "place", "read_spec", "simulate"]

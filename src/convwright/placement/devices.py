@@ -1,0 +1,53 @@
+"""A device that jobs can run on, and how many equal ones there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from convwright.core.record import Record
+from convwright.errors import BadInput
+from convwright.naming import check_above_0, check_not_below_0, is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Device(Record):
+    """``count`` equal devices. ``power_cap_w`` and ``price_per_hour`` are of each; None is no cap, or an unknown price.
+
+    ``links`` are bandwidths in bytes per second to named places, which each of the devices has for itself. What lies on
+    the device itself needs no link.
+
+    >>> Device("a100", 40 * 10**9, count=2, links=(("host", 20e9),)).instances
+    ('a100/0', 'a100/1')
+    """
+
+    name: str
+    memory_bytes: int
+    count: int = 1
+    power_cap_w: float | None = None
+    price_per_hour: float | None = None
+    links: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and self.name):
+            raise BadInput(f"a device's name must be a text that is not empty, got {self.name!r}")
+        for field in ("memory_bytes", "count"):
+            value = getattr(self, field)
+            if not (is_whole(value) and value > 0):
+                raise BadInput(f"`{field}` of device {self.name!r} must be a whole number above 0, got {value!r}")
+        if self.power_cap_w is not None:
+            check_above_0(f"`power_cap_w` of device {self.name!r}", self.power_cap_w)
+        if self.price_per_hour is not None:
+            check_not_below_0(f"`price_per_hour` of device {self.name!r}", self.price_per_hour)
+        for place, bandwidth in self.links:
+            check_above_0(f"the link of device {self.name!r} to {place!r}", bandwidth)
+        if len(dict(self.links)) != len(self.links):
+            raise BadInput(f"device {self.name!r} has two links to the same place")
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}/{number}" for number in range(self.count))
+
+    def bandwidth(self, place: str | None) -> float | None:
+        """Bytes per second to a place; None where there is no link, infinite where no way has to be gone."""
+        return inf if place is None or place == self.name else dict(self.links).get(place)

@@ -1,0 +1,37 @@
+"""What is predicted, or was measured, of one batch of a job on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from convwright.core.finding import Interval
+from convwright.core.record import Record
+from convwright.errors import BadInput
+from convwright.naming import check_above_0, check_not_below_0, is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(Record):
+    """A batch of jobs of a ``key`` on a ``device``: its time, all the memory it needs, weights included, and the mean
+    power while it runs, None where that is not known."""
+
+    key: str
+    device: str
+    batch: int
+    time_us: Interval
+    memory_bytes: int
+    power_w: float | None = None
+
+    def __post_init__(self) -> None:
+        name = f"of the estimate of {self.key!r} on device {self.device!r}"
+        if not (is_whole(self.batch) and self.batch > 0):
+            raise BadInput(f"`batch` {name} must be a whole number above 0, got {self.batch!r}")
+        time = self.time_us
+        if not isinstance(time, Interval):
+            raise BadInput(f"`time_us` {name} must be an Interval, got {time!r}")
+        if not (0 < time.low <= time.value <= time.high and isfinite(time.value)):
+            raise BadInput(f"`time_us` {name} must have 0 < low <= value <= high, got {time}")
+        check_not_below_0(f"`memory_bytes` {name}", self.memory_bytes)
+        if self.power_w is not None:
+            check_above_0(f"`power_w` {name}", self.power_w)

@@ -1,0 +1,64 @@
+"""Why no placement serves all jobs: one sentence that names a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from convwright.placement.jobs import Job
+from convwright.placement.question import Question
+from convwright.placement.solve import OutOfTime, solve
+from convwright.placement.ways import ways_of, why_nowhere
+
+_LIMIT_S = 10.0  # for each of the questions that are asked here
+
+
+def why_infeasible(question: Question) -> str:
+    """A job that runs nowhere by itself; or the first, in the order given, that those ahead of it leave no room."""
+    for job in question.jobs:
+        if not ways_of(question, job):
+            return why_nowhere(question, job)
+    if question.at_most and _fits(replace(question, at_most=())):
+        limits = " and ".join(f"{name} at most {limit:g}" for name, limit in question.at_most)
+        return f"no placement of all jobs, from {question.jobs[0].name!r} on, has {limits}"
+    question = replace(question, at_most=())
+    least, most = 1, len(question.jobs)  # so many jobs fit, or do not
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (middle + 1, most) if _fits(_with_jobs(question, middle)) else (least, middle)
+    job, ahead = question.jobs[most - 1], most - 1
+    reason = next(_reasons(_with_jobs(question, most)), "there are too few devices")
+    others = "the job ahead of it" if ahead == 1 else f"the {ahead} jobs ahead of it"
+    return f"job {job.name!r} does not fit beside {others}: {reason}"
+
+
+def _with_jobs(question: Question, count: int) -> Question:
+    return replace(question, jobs=question.jobs[:count])
+
+
+def _reasons(question: Question) -> Iterator[str]:
+    """What a placement would be found without."""
+    if any(job.deadline_s for job in question.jobs) and _fits(_without_deadlines(question)):
+        yield "their deadlines are too short for all of them"
+    plenty = tuple(replace(device, memory_bytes=2**62) for device in question.devices)
+    if _fits(replace(question, devices=plenty)):
+        yield "there is too little memory for the models of all streams"
+    if all(job.is_stream for job in question.jobs):
+        yield "their rates are above what all devices together run"
+    elif any(job.is_stream for job in question.jobs):
+        yield "streams and one-off jobs do not share a device, and there are too few devices"
+
+
+def _without_deadlines(question: Question) -> Question:
+    def free(jobs: Sequence[Job]) -> tuple[Job, ...]:
+        return tuple(replace(job, deadline_s=None) for job in jobs)
+
+    return replace(question, jobs=free(question.jobs))
+
+
+def _fits(question: Question) -> bool:
+    """Whether there is a placement; one that is not found in time is taken to exist."""
+    try:
+        return solve(question, gap=1e9, limit_s=_LIMIT_S) is not None
+    except OutOfTime:
+        return True

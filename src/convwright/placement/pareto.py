@@ -1,0 +1,82 @@
+"""The curve of two objectives: how much of one the other costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from convwright.errors import BadInput, Refused
+from convwright.naming import is_whole, one_of
+from convwright.placement.devices import Device
+from convwright.placement.estimates import Estimate
+from convwright.placement.jobs import Job
+from convwright.placement.place import place
+from convwright.placement.placement import Placement
+from convwright.placement.question import Objective
+
+# The solver's tolerance is 1e-6 of a limit; what was reached has to be reachable again.
+_ROOM = 1 + 2e-6
+
+
+def pareto(
+    jobs: Iterable[Job],
+    devices: Iterable[Device],
+    estimates: Iterable[Estimate],
+    first: str,
+    second: str,
+    *,
+    points: int = 5,
+    at_most: Mapping[str, float] | None = None,
+    **settings: Any,
+) -> tuple[Placement, ...]:
+    """Placements of which none is better in both objectives, from the least ``first`` to the least ``second``.
+
+    Between these ends, ``first`` is made least with ``second`` at most so much, for values in equal steps; then
+    ``second`` with that ``first``. So there are ``points`` at most, and fewer where some are the same. ``settings`` are
+    those of ``place``, whose ``limit_s`` is that of each solution; two are needed for a point.
+    """
+    if not (is_whole(points) and points >= 2):
+        raise BadInput(f"points must be a whole number of at least 2, got {points!r}")
+    one, other = one_of(Objective, "first", first), one_of(Objective, "second", second)
+    if one is other:
+        raise BadInput(f"a curve is of two objectives, got {first!r} twice")
+    given = tuple(jobs), tuple(devices), tuple(estimates)
+    limits = dict(at_most or {})
+
+    def best(objective: Objective, than: Objective, limit: float | None) -> Placement:
+        """The least of an objective within a limit of another, and then of that other."""
+        within = limits if limit is None else _within(limits, than, limit)
+        found = place(*given, objective, at_most=within, explain=False, **settings)
+        again = _within(within, objective, found.value * _ROOM)
+        try:
+            return place(*given, than, at_most=again, explain=False, **settings)
+        except Refused:  # within less than the solver's tolerance, or in too short a time
+            return found
+
+    ends = best(one, other, None), best(other, one, None)
+    least, most = (_figure(each, other) for each in reversed(ends))
+    steps = (least + (most - least) * step / (points - 1) for step in range(points - 2, 0, -1))
+    found = [ends[0], *(best(one, other, limit) for limit in steps if most > least), ends[1]]
+    figures = [(_figure(each, one), _figure(each, other)) for each in found]
+    return tuple(each for place, each in enumerate(found) if not _is_beaten(figures, place))
+
+
+def _within(limits: Mapping[str, float], objective: Objective, limit: float) -> dict[str, float]:
+    return {**limits, objective: min(limit, limits.get(objective, limit))}
+
+
+def _figure(placement: Placement, objective: Objective) -> float:
+    figure = placement.figure(objective)
+    assert figure is not None  # it counted in the placement
+    return figure
+
+
+def _is_beaten(figures: list[tuple[float, float]], place: int) -> bool:
+    """Whether another point is as good in both; of equal ones the first stays."""
+    own = figures[place]
+    for index, other in enumerate(figures):
+        as_good = all(a <= b * (1 + 1e-9) for a, b in zip(other, own, strict=True))
+        same = all(abs(a - b) <= 1e-9 * abs(b) for a, b in zip(other, own, strict=True))
+        if index != place and as_good and (not same or index < place):
+            return True
+    return False

@@ -1,0 +1,189 @@
+"""The ways of running a job: a device and a batch size, with what follows from their estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from math import ceil, inf
+
+from convwright.core.record import Record
+from convwright.placement.devices import Device
+from convwright.placement.estimates import Estimate
+from convwright.placement.jobs import Job
+from convwright.placement.question import Objective, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Record):
+    """A job on ``instances`` equal devices, one unless it is a stream that needs more for its rate.
+
+    ``run_s`` and ``transfer_s`` follow one another. Of a one-off job they are those of all images, where a last batch
+    takes as long as a full one; of a stream those of one batch. ``share`` is the part of its time that each instance
+    spends on a stream. ``energy_j`` and ``cost`` are None where power or price are not known; the cost of a stream is
+    that of its instances, and not counted here.
+    """
+
+    job: str
+    device: str
+    batch: int
+    instances: int
+    run_s: float
+    transfer_s: float
+    memory_bytes: int
+    power_w: float | None
+    energy_j: float | None
+    cost: float | None
+    share: float = 0.0
+    latency_s: float | None = None
+
+    @property
+    def busy_s(self) -> float:
+        return self.run_s + self.transfer_s
+
+
+class Hurdle(IntEnum):
+    """Why a job does not run in some way, in the order in which it is looked at."""
+
+    LINK = 0
+    MEMORY = 1
+    CAP = 2
+    POWER = 3
+    RATE = 4
+    DEADLINE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A way that is none. ``figure`` is what is too large: bytes, watts, or seconds; or the rate that is too small."""
+
+    device: str
+    hurdle: Hurdle
+    figure: float
+    reason: str
+
+
+def all_ways(question: Question, job: Job) -> Iterator[Way | Rejected]:
+    """Each batch size that a job allows on each device that has an estimate of it."""
+    devices = {device.name: device for device in question.devices}
+    for estimate in question.estimates:
+        if estimate.key == job.key and estimate.batch in job.batches:
+            yield _way(question, job, devices[estimate.device], estimate)
+
+
+def ways_of(question: Question, job: Job, *, but: Way | None = None) -> tuple[Way, ...]:
+    """The ways of a job, ``but`` for one, that no other of them on the same device is at least as good as, in
+    everything that counts."""
+    kept: list[Way] = []
+    found = (way for way in all_ways(question, job) if isinstance(way, Way) and way != but)
+    for way in sorted(found, key=lambda way: (*_figures(question, way), way.batch)):
+        figures = _figures(question, way)
+        alike = (_figures(question, other) for other in kept if other.device == way.device)
+        if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for other in alike):
+            kept.append(way)
+    return tuple(kept)
+
+
+def _figures(question: Question, way: Way) -> tuple[float, ...]:
+    """What counts of a way, the less the better."""
+    energy = way.energy_j or 0.0 if question.needs(Objective.ENERGY) else 0.0
+    if way.latency_s is None:
+        return way.busy_s, energy  # costs are in proportion to times
+    latency = way.latency_s if question.needs(Objective.LATENCY) else 0.0
+    return float(way.instances), way.share, float(way.memory_bytes), latency, energy
+
+
+def _way(question: Question, job: Job, device: Device, estimate: Estimate) -> Way | Rejected:
+    bandwidth = device.bandwidth(job.source)
+    if bandwidth is None:
+        return Rejected(device.name, Hurdle.LINK, 0.0, f"has no link to {job.source!r}")
+    hurdle = _too_large(question, device, estimate)
+    if hurdle is not None:
+        return hurdle
+    if job.rate_per_s is None:
+        return _one_off(job, device, estimate, bandwidth)
+    return _stream(question, job, job.rate_per_s, device, estimate, bandwidth)
+
+
+def _too_large(question: Question, device: Device, estimate: Estimate) -> Rejected | None:
+    needed, power, cap = estimate.memory_bytes, estimate.power_w, device.power_cap_w
+    if needed > device.memory_bytes:
+        reason = f"needs {needed:,} bytes of memory where there are {device.memory_bytes:,}"
+        return Rejected(device.name, Hurdle.MEMORY, needed, reason)
+    if power is None and (cap is not None or question.needs(Objective.ENERGY)):
+        return Rejected(device.name, Hurdle.POWER, 0.0, "its power is not known")
+    if power is not None and cap is not None and power > cap:
+        return Rejected(device.name, Hurdle.CAP, power, f"needs {power:g} W where the cap is {cap:g} W")
+    return None
+
+
+def _one_off(job: Job, device: Device, estimate: Estimate, bandwidth: float) -> Way | Rejected:
+    images = job.images or 0
+    run_s = ceil(images / estimate.batch) * estimate.time_us.value / 1e6
+    transfer_s = images * job.bytes_per_image / bandwidth
+    if run_s + transfer_s > (job.deadline_s or inf):
+        reason = f"takes {run_s + transfer_s:.6g} s where the deadline is {job.deadline_s:g} s"
+        return Rejected(device.name, Hurdle.DEADLINE, run_s + transfer_s, reason)
+    energy_j = None if estimate.power_w is None else estimate.power_w * run_s
+    price = device.price_per_hour
+    cost = None if price is None else price * (run_s + transfer_s) / 3600
+    memory, power = estimate.memory_bytes, estimate.power_w
+    return Way(job.name, device.name, estimate.batch, 1, run_s, transfer_s, memory, power, energy_j, cost)
+
+
+def _stream(
+    question: Question, job: Job, rate: float, device: Device, estimate: Estimate, bandwidth: float
+) -> Way | Rejected:
+    batch, run_s = estimate.batch, estimate.time_us.value / 1e6
+    transfer_s = batch * job.bytes_per_image / bandwidth
+    load = rate * (run_s + transfer_s) / batch
+    # A sum of roundings must not ask for one more device.
+    count = max(1, ceil(load / question.utilisation - 1e-9))
+    if count > device.count:
+        most = device.count * question.utilisation * batch / (run_s + transfer_s)
+        reason = f"runs at most {most:.6g} images/s together where the rate is {rate:g}/s"
+        return Rejected(device.name, Hurdle.RATE, most, reason)
+    # The first image of a batch waits for the last.
+    latency_s = (batch - 1) * count / rate + run_s + transfer_s
+    if latency_s > (job.deadline_s or inf):
+        reason = f"takes {latency_s:.6g} s where the deadline is {job.deadline_s:g} s"
+        return Rejected(device.name, Hurdle.DEADLINE, latency_s, reason)
+    watts = estimate.power_w
+    energy_j = None if watts is None else watts * rate * run_s / batch * question.period_s
+    memory, cost = estimate.memory_bytes, None if device.price_per_hour is None else 0.0
+    return Way(
+        job.name, device.name, batch, count, run_s, transfer_s, memory, watts, energy_j, cost, load / count, latency_s
+    )
+
+
+def why_nowhere(question: Question, job: Job) -> str:
+    """One sentence about a job that has no way."""
+    rejected = [way for way in all_ways(question, job) if isinstance(way, Rejected)]
+    hurdles = {each.hurdle for each in rejected}
+    if not rejected:
+        batches = ", ".join(map(str, job.batches))
+        return f"job {job.name!r} runs nowhere: there is no estimate of {job.key!r} with batch {batches} on any device"
+    if hurdles == {Hurdle.MEMORY}:
+        most = max(device.memory_bytes for device in question.devices)
+        least = min(each.figure for each in rejected)
+        return f"job {job.name!r} needs at least {least:,.0f} bytes of memory, and the largest device has {most:,}"
+    if hurdles == {Hurdle.DEADLINE}:
+        least = min(each.figure for each in rejected)
+        return f"job {job.name!r} takes at least {least:.6g} s, and its deadline is {job.deadline_s:g} s"
+    if hurdles == {Hurdle.RATE}:
+        most_images = max(each.figure for each in rejected)
+        return (
+            f"job {job.name!r} has {job.rate_per_s:g} images/s, and all devices of a kind together run at most "
+            f"{most_images:.6g}/s"
+        )
+    return f"job {job.name!r} runs nowhere: {'; '.join(_by_device(rejected))}"
+
+
+def _by_device(rejected: Iterable[Rejected]) -> Iterator[str]:
+    """Of each device what came closest."""
+    closest: dict[str, Rejected] = {}
+    for each in rejected:
+        if each.device not in closest or each.hurdle > closest[each.device].hurdle:
+            closest[each.device] = each
+    for device, each in sorted(closest.items()):
+        yield f"{device}: {each.reason}"

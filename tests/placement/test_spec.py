@@ -1,0 +1,108 @@
+"""What a file says becomes arguments of ``place``, and what is wrong in it is said with its line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from convwright.errors import BadInput
+from convwright.placement import place, read_spec
+from convwright.placement.spec import parse_spec
+
+GOOD = """
+[[job]]
+name = "night run"
+key = "resnet50"
+batches = [1, 8]
+images = 1000
+source = "host"
+bytes_in = 150528
+
+[[job]]
+name = "camera"
+key = "unet"
+batches = 1
+rate_per_s = 30.0
+
+[[device]]
+name = "gpu"
+count = 2
+memory_bytes = 80_000_000_000
+[device.links]
+host = 25e9
+
+[[estimate]]
+key = "resnet50"
+device = "gpu"
+batch = 8
+time_us = {value = 2000.0, low = 1900.0, high = 2100.0}
+memory_bytes = 500_000_000
+
+[[estimate]]
+key = "unet"
+device = "gpu"
+batch = 1
+time_us = 4000
+memory_bytes = 500_000_000
+"""
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(GOOD)
+    spec = read_spec(path)
+    assert [job.batches for job in spec.jobs] == [(1, 8), (1,)]
+    assert spec.devices[0].links == (("host", 25e9),)
+    assert place(spec.jobs, spec.devices, spec.estimates).makespan_s == pytest.approx(0.25 + 1000 * 150528 / 25e9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "images = 1000",
+            "images = -1",
+            ", line 6: `images` of job 'night run' must be a whole number",
+        ),
+        ("rate_per_s = 30.0", "rate = 30.0", ", line 14: a job has no 'rate'; it has name, key, batches, images,"),
+        ('key = "unet"\nbatches', "batches", ", line 10: job 2 has no 'key'"),
+        (
+            "host = 25e9",
+            "host = 0",
+            ", line 16: the link of device 'gpu' to 'host' takes a finite number above 0",
+        ),
+        (
+            "time_us = 4000",
+            "time_us = 'long'",
+            ", line 34: time_us must be a number, or a table of value, low",
+        ),
+        (
+            "low = 1900.0",
+            "low = 2500.0",
+            ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu'",
+        ),
+        ("[[device]]", "[[machine]]", ", line 16 has 'machine' where only job, device and estimate are known"),
+        ("images = 1000", "images = ", " is no TOML: Invalid value (at line 6, column 10)"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(old: str, new: str, sentence: str) -> None:
+    text = (
+        GOOD.replace(old, new).replace("[device.links]\nhost = 25e9", "")
+        if "machine" in new
+        else GOOD.replace(old, new)
+    )
+    with pytest.raises(BadInput, match=f"^fleet.toml{re.escape(sentence)}"):
+        parse_spec(text, "fleet.toml")
+
+
+def test_inline_tables_have_no_lines() -> None:
+    text = 'job = [{name = "a", key = "k", batches = [1]}]'
+    with pytest.raises(BadInput, match=r"^fleet.toml, table job 1: job 'a' needs either `images` or `rate_per_s`"):
+        parse_spec(text, "fleet.toml")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none\.toml cannot be read: No such file or directory$"):
+        read_spec(tmp_path / "none.toml")
