@@ -63,6 +63,16 @@ PAGES = (
         ),
     ),
     Page(
+        "placing.md",
+        "Placing",
+        "Which jobs run on which devices. [Placing jobs](../placing.md) explains it with an example.",
+        (
+            "place", "convwright.placement:Job", "convwright.placement:Device", "convwright.placement:Estimate",
+            "convwright.placement:Placement", "convwright.placement:pareto", "convwright.placement:simulate",
+            "convwright.placement:draw", "convwright.placement:read_spec",
+        ),
+    ),
+    Page(
         "describing.md",
         "Describing",
         "Questions as data: what is to be computed, where, and what is allowed. Nothing here needs a GPU, and only "

@@ -17,6 +17,7 @@
     cw.tune(model, example)                               # every convolution of a model, remembered
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
     cw.load(folder)                                       # the same in another process
+    cw.place(jobs, devices, estimates)                    # which jobs run where, by times that are given
     cw.register_kernel("mine", kind="conv", ...)          # a kernel of your own, which competes with all others
     cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
     cw.plan("ic64ih56oc64kh3ph1")                         # one candidate made ready, on tensors or on addresses
@@ -61,6 +62,7 @@ _HOMES = {
     "tune": "convwright.advising.tuned",
     "optimize": "convwright.engine.optimize",
     "load": "convwright.engine.loaded",
+    "place": "convwright.placement.place",
     "Engine": "convwright.engine.engine",
     "quantize": "convwright.quantizing.quantize",
     "last_choice": "convwright.api.finding",
@@ -94,12 +96,13 @@ _HOMES = {
     "device_facts": "convwright.measuring.hardware.machine",
 }
 
-_MODULES = ("nn",)
+_MODULES = ("nn", "placement")
 
 __all__ = ["__version__", *sorted((*_HOMES, *_MODULES))]
 
 if TYPE_CHECKING:
     from convwright import nn as nn
+    from convwright import placement as placement
     from convwright.advising.advise import advise as advise
     from convwright.advising.tuned import tune as tune
     from convwright.api.describe_module import problem_of_module as problem_of_module
@@ -147,6 +150,7 @@ if TYPE_CHECKING:
     from convwright.measuring.timer import measure as measure
     from convwright.measuring.timer import measure_together as measure_together
     from convwright.measuring.timing import Timing as Timing
+    from convwright.placement.place import place as place
     from convwright.quantizing.quantize import quantize as quantize
     from convwright.report.show import show as show
     from convwright.shortage import OutOfMemory as OutOfMemory

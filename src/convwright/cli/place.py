@@ -1,0 +1,48 @@
+"""``convwright place``: which jobs run on which devices, by estimates that are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def place(
+    spec: Annotated[Path, typer.Argument(help="A TOML file with tables [[job]], [[device]] and [[estimate]].")],
+    *,
+    objective: Annotated[
+        str, typer.Option(help="What is to be least: makespan, energy, latency or cost.")
+    ] = "makespan",
+    gap: Annotated[float, typer.Option(help="Stop once no placement is better by more than this part.")] = 0.0,
+    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after so long.")] = 30.0,
+    simulate: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Simulate the streams for so long: what they wait.", show_default=False),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="In the simulation, how long an image waits for a batch to fill.")
+    ] = 0.0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the schedule to a .png, .svg or .pdf file.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs."""
+    from convwright import placement, strict_json
+
+    given = placement.read_spec(spec)
+    found = placement.place(given.jobs, given.devices, given.estimates, objective, gap=gap, limit_s=limit)
+    queues = None if simulate is None else placement.simulate(found, seconds=simulate, wait_limit_s=wait)
+    if picture is not None:
+        placement.draw(found, picture)
+    if as_json:
+        print(strict_json.dumps(found.to_json() | ({} if queues is None else {"simulated": queues.to_json()})))
+        return
+    print(found)
+    for each in () if queues is None else queues.streams:
+        late = "" if each.late is None else f", {each.late:.1%} late"
+        print(
+            f"{each.job} in a simulation of {simulate:g} s: half of the images within {each.p50_s:.4g} s, 99 % within "
+            f"{each.p99_s:.4g} s{late}, {each.mean_batch:.3g} in a batch"
+        )
