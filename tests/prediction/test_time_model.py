@@ -1,0 +1,71 @@
+"""A time model: what it predicts, what it says of its error, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prediction.made_times import NAMES, Times, times
+
+from convwright.errors import BadInput
+from convwright.prediction.boosted_trees import TreeSettings
+from convwright.prediction.time_model import TimeModel, fit_time_model
+
+SMALL = TreeSettings(trees=50, learning_rate=0.1, members=1)
+
+
+def fitted(made: Times, groups: np.ndarray | None = None) -> TimeModel:
+    return fit_time_model(*made, groups, device="H200", names=NAMES, settings=SMALL)
+
+
+def test_it_predicts_within_the_scatter_and_knows_it() -> None:
+    model, unseen = fitted(times(800)), times(2000, seed=1)
+    predicted = model.predict(unseen.features, unseen.physics_us)
+    off = np.abs(predicted.value_us / unseen.measured_us - 1)
+    assert off.mean() < 0.07  # the scatter of 5 % alone gives 4 %
+    assert model.error.mape == pytest.approx(off.mean(), rel=0.15)
+    assert model.error.median == pytest.approx(np.median(off), rel=0.15)
+    held = (predicted.low_us <= unseen.measured_us) & (unseen.measured_us <= predicted.high_us)
+    assert held.mean() == pytest.approx(0.9, abs=0.04)
+    assert predicted.in_domain.mean() == pytest.approx(0.95, abs=0.04)
+
+
+def test_physics_carries_it_beyond_the_times_it_saw() -> None:
+    """Ten times the physics is ten times the time."""
+    model, unseen = fitted(times(400)), times(50, seed=1)
+    once, ten = (model.predict(unseen.features, factor * unseen.physics_us).value_us for factor in (1, 10))
+    np.testing.assert_allclose(ten, 10 * once)
+
+
+def test_what_is_far_away_is_said_to_be() -> None:
+    model, unseen = fitted(times(400)), times(50, seed=1)
+    assert not model.predict(unseen.features + 9, unseen.physics_us).in_domain.any()
+
+
+def test_rows_of_one_problem_do_not_predict_each_other() -> None:
+    """Problems that scatter by themselves, each twice: with a twin in the fit the error would seem to be half."""
+    once = times(150, scatter=0.5)
+    twice = Times(*(np.repeat(each, 2, axis=0) for each in once))
+    together, apart = fitted(twice, np.repeat(np.arange(150), 2)), fitted(twice)
+    assert together.error.mape > 1.15 * apart.error.mape
+
+
+def test_a_larger_fit_holds_out_one_fold() -> None:
+    error = fitted(times(2000)).error
+    assert (error.folds, error.tried, error.rows) == (5, 1, 400)
+    error = fitted(times(200)).error
+    assert (error.folds, error.tried, error.rows) == (5, 5, 200)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (times(50)._replace(physics_us=np.ones(49)), "one row each"),
+        (times(50)._replace(features=np.ones((50, 2))), "3 features, got"),
+        (times(50)._replace(measured_us=np.zeros(50)), "measured_us must be finite and above 0, got 0.0"),
+        (times(50)._replace(physics_us=np.full(50, np.nan)), "physics_us must be finite and above 0, got nan"),
+        (times(9), "at least 10 problems, got 9"),
+    ],
+)
+def test_what_nothing_can_be_learned_from_is_refused(made: Times, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        fitted(made)
