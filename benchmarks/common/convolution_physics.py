@@ -124,7 +124,7 @@ def _shares(estimates_us: dict[str, Column], physics_us: Column) -> dict[str, Co
 
 
 def _alignments(given: Convolutions, steps: tuple[int, ...]) -> dict[str, Column]:
-    made = {}
+    made: dict[str, Column] = {}
     for name, channels in (("C", given.C), ("K", given.K)):
         made |= {f"{name} padded to {step}": _padded(channels, step) / channels for step in steps}
         made[f"{name} aligned to"] = np.gcd(channels.astype(np.int64), 64).astype(np.float64)

@@ -14,7 +14,7 @@ Baseline = Callable[[Convolutions, Column, Convolutions], Column]
 
 
 def nn_meter(fitted: Convolutions, us: Column, asked: Convolutions) -> Column:
-    """nn-Meter's recipe for convolutions on a GPU: a random forest on sizes, FLOPs and parameters, with its settings."""
+    """nn-Meter's recipe for convolutions on a GPU: a random forest on sizes, FLOPs and parameters, as it sets it."""
     from sklearn.ensemble import RandomForestRegressor
 
     forest = RandomForestRegressor(

@@ -40,7 +40,7 @@ class Convolutions:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
-    def P(self) -> Column:
+    def P(self) -> Column:  # noqa: N802 - the word of the field
         """Rows and columns of the output, with padding R // 2."""
         return np.ceil(self.H / self.stride)
 
@@ -81,9 +81,10 @@ class Timed:
 def tensorrt(folder: Path) -> Timed:
     """fp16 in TensorRT on a V100."""
     rows = _rows(folder / "v100_tensorrt_conv_fp16.csv.gz")
-    named = [_column(rows, name) for name in ("batch", "in_c", "out_c", "in_h", "kernel", "stride")]
+    N, C, K, H, R, stride = (_column(rows, name) for name in ("batch", "in_c", "out_c", "in_h", "kernel", "stride"))
     depthwise = np.array([row["kind"] == "Depthwise" for row in rows], dtype=np.float64)
-    return Timed(Convolutions(*named, depthwise, _column(rows, "fused_sum")), 1000 * _column(rows, "latency_ms"))
+    given = Convolutions(N, C, K, H, R, stride, depthwise, _column(rows, "fused_sum"))
+    return Timed(given, 1000 * _column(rows, "latency_ms"))
 
 
 def cudnn(folder: Path, device: str) -> Timed:
@@ -91,16 +92,15 @@ def cudnn(folder: Path, device: str) -> Timed:
     (path,) = (folder / "gpu_conv_timings").glob(f"Tesla_{device}[.-]*csv.gz")
     rows = _rows(path)
     names = ("B", "Input_Channel", "Output_Channel", "Input_Size", "Kernel_Szie", "Stride")
-    named = [_column(rows, name) for name in names]
-    order = np.lexsort(named[::-1])
-    none = np.zeros(len(rows))
-    timed = Timed(Convolutions(*named, none, none), 1000 * _column(rows, "Latency"))
-    return Timed(timed.convolutions.rows(order), timed.us[order])
+    N, C, K, H, R, stride = (_column(rows, name) for name in names)
+    order, none = np.lexsort((H, K, C, N)), np.zeros(len(rows))
+    given = Convolutions(N, C, K, H, R, stride, depthwise=none, adds=none)
+    return Timed(given.rows(order), 1000 * _column(rows, "Latency")[order])
 
 
 def shared(ours: Timed, theirs: Timed) -> tuple[Timed, Column]:
     """The problems that both have, with the times of ``ours`` and of ``theirs``."""
-    known = {key: us for key, us in zip(_keys(theirs), theirs.us, strict=True)}
+    known = dict(zip(_keys(theirs), theirs.us, strict=True))
     keys = _keys(ours)
     both = np.array([key in known for key in keys])
     others = np.array([known[key] for key in keys if key in known])

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prediction.made_times import times
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from convwright.errors import BackendError, BadInput
 from convwright.prediction.boosted_trees import BoostedTrees, Loss, TreeSettings, exported, fit_boosted_trees
+from prediction.made_times import times
 
 SMALL = TreeSettings(trees=10, members=1)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from prediction.made_times import times
 
 from convwright.errors import BadInput
 from convwright.prediction.domain import Domain, fit_domain
+from prediction.made_times import times
 
 
 @pytest.mark.parametrize("false_alarms", [0.05, 0.2])

@@ -70,7 +70,7 @@ def test_the_record_gives_the_intervals_back() -> None:
     ],
 )
 def test_a_wrong_record_is_refused(record: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="^intervals need"):
+    with pytest.raises(BadInput, match=r"^intervals need"):
         ConformalIntervals.from_json(record)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from prediction.made_times import NAMES, Times, times
 
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.time_model import TimeModel, fit_time_model
+from prediction.made_times import NAMES, Times, times
 
 SMALL = TreeSettings(trees=50, learning_rate=0.1, members=1)
 

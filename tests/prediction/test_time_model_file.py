@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prediction.made_times import NAMES, times
 
 from convwright import strict_json
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.time_model import TimeModel, fit_time_model
 from convwright.prediction.time_model_file import load, save
+from prediction.made_times import NAMES, times
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,8 @@ class Domain:
 
     def contains(self, rows: NDArray[float64]) -> NDArray[bool_]:
         """For each row, whether it is inside."""
-        return self.score(rows) <= self.limit
+        inside: NDArray[bool_] = self.score(rows) <= self.limit
+        return inside
 
     def score(self, rows: NDArray[float64]) -> NDArray[float64]:
         """How far each row is from the reference rows."""
@@ -49,7 +50,8 @@ class Domain:
         lowest, highest = self.references.min(axis=0), self.references.max(axis=0)
         outside = np.maximum(np.maximum(lowest - rows, rows - highest), 0.0).max(axis=1)
         parts = [self._nearest(rows[begin : begin + _AT_ONCE]) for begin in range(0, len(rows), _AT_ONCE)]
-        return outside + np.concatenate([np.empty(0), *parts])
+        score: NDArray[float64] = outside + np.concatenate([np.empty(0), *parts])
+        return score
 
     def _nearest(self, rows: NDArray[float64]) -> NDArray[float64]:
         import numpy as np

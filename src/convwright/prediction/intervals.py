@@ -24,7 +24,8 @@ _MOST_BUCKETS = 6
 
 @dataclass(frozen=True, slots=True)
 class ConformalIntervals:
-    """``log_factors[i]`` is for predictions from ``edges_us[i - 1]`` to ``edges_us[i]``; the outermost have no bound."""
+    """``log_factors[i]`` is for predictions from ``edges_us[i - 1]`` to ``edges_us[i]``; the first
+    has no lower edge, the last no upper one."""
 
     coverage: float
     edges_us: tuple[float, ...]
