@@ -10,15 +10,20 @@ from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.time_model import TimeModel, fit_time_model
 from prediction.made_times import NAMES, Times, times
 
-SMALL = TreeSettings(trees=50, learning_rate=0.1, members=1)
+SMALL = TreeSettings(trees=40, learning_rate=0.12, losses=("squared_error",), members=1)
 
 
 def fitted(made: Times, groups: np.ndarray | None = None) -> TimeModel:
     return fit_time_model(*made, groups, device="H200", names=NAMES, settings=SMALL)
 
 
-def test_it_predicts_within_the_scatter_and_knows_it() -> None:
-    model, unseen = fitted(times(800)), times(2000, seed=1)
+@pytest.fixture(scope="module")
+def model() -> TimeModel:
+    return fitted(times(800))
+
+
+def test_it_predicts_within_the_scatter_and_knows_it(model: TimeModel) -> None:
+    unseen = times(2000, seed=1)
     predicted = model.predict(unseen.features, unseen.physics_us)
     off = np.abs(predicted.value_us / unseen.measured_us - 1)
     assert off.mean() < 0.07  # the scatter of 5 % alone gives 4 %
@@ -29,15 +34,15 @@ def test_it_predicts_within_the_scatter_and_knows_it() -> None:
     assert predicted.in_domain.mean() == pytest.approx(0.95, abs=0.04)
 
 
-def test_physics_carries_it_beyond_the_times_it_saw() -> None:
+def test_physics_carries_it_beyond_the_times_it_saw(model: TimeModel) -> None:
     """Ten times the physics is ten times the time."""
-    model, unseen = fitted(times(400)), times(50, seed=1)
+    unseen = times(50, seed=1)
     once, ten = (model.predict(unseen.features, factor * unseen.physics_us).value_us for factor in (1, 10))
     np.testing.assert_allclose(ten, 10 * once)
 
 
-def test_what_is_far_away_is_said_to_be() -> None:
-    model, unseen = fitted(times(400)), times(50, seed=1)
+def test_what_is_far_away_is_said_to_be(model: TimeModel) -> None:
+    unseen = times(50, seed=1)
     assert not model.predict(unseen.features + 9, unseen.physics_us).in_domain.any()
 
 

@@ -28,7 +28,7 @@ def shared(rows: int, *, seed: int = 0) -> tuple[SharedProblems, np.ndarray]:
 def test_what_the_devices_share_is_known_from_the_other() -> None:
     problems, measured = shared(300)
     unseen, wanted = shared(1000, seed=1)
-    settings = TreeSettings(trees=150, members=1)
+    settings = TreeSettings(trees=80, learning_rate=0.12, losses=("squared_error",), members=1)
     model = fit_transfer(
         problems, measured, device="T4", reference="V100", features=NAMES, estimates=ESTIMATES, settings=settings
     )
