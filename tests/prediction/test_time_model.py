@@ -19,7 +19,7 @@ def fitted(made: Times, groups: np.ndarray | None = None) -> TimeModel:
 
 @pytest.fixture(scope="module")
 def model() -> TimeModel:
-    return fitted(times(800))
+    return fitted(times(500))
 
 
 def test_it_predicts_within_the_scatter_and_knows_it(model: TimeModel) -> None:

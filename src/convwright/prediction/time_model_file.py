@@ -12,18 +12,20 @@ from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import BoostedTrees
 from convwright.prediction.domain import Domain
 from convwright.prediction.intervals import ConformalIntervals
-from convwright.prediction.time_model import SCHEMA, MeasuredError, TimeModel
+from convwright.prediction.smooth_correction import SmoothCorrection
+from convwright.prediction.time_model import SCHEMA, Correction, MeasuredError, TimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HEADER, _TREES, _DOMAIN = "header", "trees.", "domain."
+_HEADER, _TREES, _SMOOTH, _DOMAIN = "header", "trees.", "smooth.", "domain."
 
 
 def save(model: TimeModel, path: Path | str) -> None:
     """Writes one .npz file under exactly this name."""
     import numpy as np
 
+    trees, smooth = model.correction.trees, model.correction.smooth
     header = {
         "schema": SCHEMA,
         "device": model.device,
@@ -32,10 +34,12 @@ def save(model: TimeModel, path: Path | str) -> None:
         "rows": model.rows,
         "error": asdict(model.error),
         "intervals": model.intervals.to_json(),
-        "trees": model.trees.to_json(),
+        "trees": trees.to_json(),
+        "smooth": None if smooth is None else smooth.to_json(),
         "domain": model.domain.to_json(),
     }
-    arrays = {_TREES + name: array for name, array in model.trees.to_arrays().items()}
+    arrays = {_TREES + name: array for name, array in trees.to_arrays().items()}
+    arrays |= {} if smooth is None else {_SMOOTH + name: array for name, array in smooth.to_arrays().items()}
     arrays |= {_DOMAIN + name: array for name, array in model.domain.to_arrays().items()}
     arrays[_HEADER] = np.frombuffer(strict_json.dumps(header).encode(), dtype=np.uint8)
     with Path(path).open("wb") as file:  # given a name, numpy would append .npz
@@ -58,22 +62,30 @@ def load(path: Path | str) -> TimeModel:
         error_ = MeasuredError(**header["error"])
         features, rows = tuple(map(str, header["features"])), int(header["rows"])
         versions = {str(name): str(version) for name, version in header["versions"].items()}
-        device, trees, domain, intervals = (header[name] for name in ("device", "trees", "domain", "intervals"))
+        device, domain, intervals = (header[name] for name in ("device", "domain", "intervals"))
+        trees, smooth = header["trees"], header["smooth"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is no time model: its header lacks what {SCHEMA!r} has") from error
     model = TimeModel(
         str(device),
         features,
-        BoostedTrees.from_arrays(_under(arrays, _TREES), trees),
+        Correction(
+            BoostedTrees.from_arrays(_under(arrays, _TREES), trees),
+            None if smooth is None else SmoothCorrection.from_arrays(_under(arrays, _SMOOTH), smooth),
+        ),
         ConformalIntervals.from_json(intervals),
         Domain.from_arrays(_under(arrays, _DOMAIN), domain),
         error_,
         rows,
         versions,
     )
-    if not len(features) == model.trees.features == len(model.domain.centre):
+    read = model.correction.trees.features
+    fits = len(features) == read == len(model.domain.centre)
+    if model.correction.smooth is not None:
+        fits = fits and len(model.correction.smooth.centre) == read
+    if not fits:
         raise BadInput(
-            f"{path} is no time model: {len(features)} names of features, trees of {model.trees.features} and a domain "
+            f"{path} is no time model: {len(features)} names of features, trees of {read} and a domain "
             f"of {len(model.domain.centre)}"
         )
     return model
