@@ -19,19 +19,19 @@ def fitted(made: Times, groups: np.ndarray | None = None) -> TimeModel:
 
 @pytest.fixture(scope="module")
 def model() -> TimeModel:
-    return fitted(times(500))
+    return fitted(times(300))
 
 
 def test_it_predicts_within_the_scatter_and_knows_it(model: TimeModel) -> None:
-    unseen = times(2000, seed=1)
+    unseen = times(1000, seed=1)
     predicted = model.predict(unseen.features, unseen.physics_us)
     off = np.abs(predicted.value_us / unseen.measured_us - 1)
-    assert off.mean() < 0.07  # the scatter of 5 % alone gives 4 %
-    assert model.error.mape == pytest.approx(off.mean(), rel=0.15)
-    assert model.error.median == pytest.approx(np.median(off), rel=0.15)
+    assert off.mean() < 0.08  # the scatter of 5 % alone gives 4 %
+    assert model.error.mape == pytest.approx(off.mean(), rel=0.25)
+    assert model.error.median == pytest.approx(np.median(off), rel=0.25)
     held = (predicted.low_us <= unseen.measured_us) & (unseen.measured_us <= predicted.high_us)
-    assert held.mean() == pytest.approx(0.9, abs=0.04)
-    assert predicted.in_domain.mean() == pytest.approx(0.95, abs=0.04)
+    assert held.mean() == pytest.approx(0.9, abs=0.06)
+    assert predicted.in_domain.mean() == pytest.approx(0.95, abs=0.06)
 
 
 def test_physics_carries_it_beyond_the_times_it_saw(model: TimeModel) -> None:
@@ -48,9 +48,9 @@ def test_what_is_far_away_is_said_to_be(model: TimeModel) -> None:
 
 def test_rows_of_one_problem_do_not_predict_each_other() -> None:
     """Problems that scatter by themselves, each twice: with a twin in the fit the error would seem to be half."""
-    once = times(150, scatter=0.5)
+    once = times(120, scatter=0.5)
     twice = Times(*(np.repeat(each, 2, axis=0) for each in once))
-    together, apart = fitted(twice, np.repeat(np.arange(150), 2)), fitted(twice)
+    together, apart = fitted(twice, np.repeat(np.arange(120), 2)), fitted(twice)
     assert together.error.mape > 1.15 * apart.error.mape
 
 

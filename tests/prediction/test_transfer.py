@@ -26,7 +26,7 @@ def shared(rows: int, *, seed: int = 0) -> tuple[SharedProblems, np.ndarray]:
 
 
 def test_what_the_devices_share_is_known_from_the_other() -> None:
-    problems, measured = shared(300)
+    problems, measured = shared(200)
     unseen, wanted = shared(1000, seed=1)
     settings = TreeSettings(trees=80, learning_rate=0.12, losses=("squared_error",), members=1)
     model = fit_transfer(

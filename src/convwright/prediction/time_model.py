@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from convwright.core.record import Record
@@ -114,17 +115,19 @@ def fit_time_model(
     settings = settings_for(len(measured_us)) if settings is None else settings
     targets = np.log(measured_us / physics_us)
     fold = fold_of(groups, _FOLDS)
-    tried = _FOLDS if len(measured_us) < _MANY else 1
+    few = len(measured_us) < _MANY
+    tried = _FOLDS if few else 1
+    fit = partial(_fit, settings=settings, smooth=few)
     unseen = np.full(len(measured_us), np.nan)
     for each in range(tried):
         out = fold == each
-        unseen[out] = _fit(features[~out], targets[~out], settings).times(features[out], physics_us[out])
+        unseen[out] = fit(features[~out], targets[~out]).times(features[out], physics_us[out])
     known = np.isfinite(unseen)
     off = np.abs(unseen[known] / measured_us[known] - 1)
     return TimeModel(
         device,
         tuple(names),
-        _fit(features, targets, settings),
+        fit(features, targets),
         calibrate(unseen[known], measured_us[known], coverage=coverage),
         fit_domain(features, groups, false_alarms=false_alarms),
         MeasuredError(int(known.sum()), _FOLDS, tried, float(off.mean()), float(np.median(off))),
@@ -138,9 +141,9 @@ def settings_for(rows: int) -> TreeSettings:
     return _FEW_ROWS if rows < _MANY else _MANY_ROWS
 
 
-def _fit(features: NDArray[float64], targets: NDArray[float64], settings: TreeSettings) -> Correction:
-    smooth = fit_smooth_correction(features, targets) if len(targets) < _MANY else None
-    return Correction(fit_boosted_trees(features, targets, settings), smooth)
+def _fit(features: NDArray[float64], targets: NDArray[float64], *, settings: TreeSettings, smooth: bool) -> Correction:
+    trees = fit_boosted_trees(features, targets, settings)
+    return Correction(trees, fit_smooth_correction(features, targets) if smooth else None)
 
 
 def _check(
