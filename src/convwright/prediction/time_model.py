@@ -1,0 +1,168 @@
+"""Times of one device, learned: physics first, then a correction, with intervals and a domain.
+
+Trees learn ``log(measured / physics)`` from features of a problem or a candidate. From few rows a smooth function
+learns it too, and the mean of both is taken: 6.8 % of error in place of 7.0 on 300 problems of a T4. Every row is a
+pair of features and a physical estimate. Where those come from is the caller's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from convwright.core.record import Record
+from convwright.errors import BadInput
+from convwright.prediction.boosted_trees import BoostedTrees, TreeSettings, fit_boosted_trees
+from convwright.prediction.domain import Domain, fit_domain
+from convwright.prediction.folds import fold_of
+from convwright.prediction.intervals import ConformalIntervals, calibrate
+from convwright.prediction.smooth_correction import SmoothCorrection, fit_smooth_correction
+
+if TYPE_CHECKING:
+    from numpy import bool_, float64
+    from numpy.typing import NDArray
+
+SCHEMA = "convwright time model 1"
+_FOLDS = 5
+# From here on one fold of the five is enough to measure the error, and the others would cost minutes.
+_MANY = 2000
+_FEW_ROWS = TreeSettings()
+_MANY_ROWS = TreeSettings(
+    trees=400, leaves=127, learning_rate=0.1, features_per_split=0.5, losses=("squared_error",), members=1
+)
+
+
+class PredictedTimes(NamedTuple):
+    """One value a row: the expected time, the interval around it, and whether the row is like those learned from."""
+
+    value_us: NDArray[float64]
+    low_us: NDArray[float64]
+    high_us: NDArray[float64]
+    in_domain: NDArray[bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredError(Record):
+    """The error on rows of groups that the model had not seen, by cross-validation with ``folds`` folds, of which
+    ``tried`` were held out in turn. ``mape`` is the mean and ``median`` the median of |predicted / measured - 1|."""
+
+    rows: int
+    folds: int
+    tried: int
+    mape: float
+    median: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What physics is off by, as a logarithm: by ``trees`` alone, or the mean of theirs and that of ``smooth``."""
+
+    trees: BoostedTrees
+    smooth: SmoothCorrection | None
+
+    def times(self, features: NDArray[float64], physics_us: NDArray[float64]) -> NDArray[float64]:
+        """Physical estimates, corrected."""
+        import numpy as np
+
+        logarithms = self.trees.predict(features)
+        if self.smooth is not None:
+            logarithms = (logarithms + self.smooth.predict(features)) / 2
+        times: NDArray[float64] = physics_us * np.exp(logarithms)
+        return times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimeModel:
+    """What ``fit_time_model`` makes and ``time_model_file`` keeps."""
+
+    device: str
+    features: tuple[str, ...]
+    correction: Correction
+    intervals: ConformalIntervals
+    domain: Domain
+    error: MeasuredError
+    rows: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def predict(self, features: NDArray[float64], physics_us: NDArray[float64]) -> PredictedTimes:
+        """The time of each row of ``features``, given its physical estimate."""
+        value = self.correction.times(features, physics_us)
+        low, high = self.intervals.around(value)
+        return PredictedTimes(value, low, high, self.domain.contains(features))
+
+
+def fit_time_model(
+    features: NDArray[float64],
+    physics_us: NDArray[float64],
+    measured_us: NDArray[float64],
+    groups: NDArray[Any] | None = None,
+    *,
+    device: str,
+    names: Sequence[str],
+    versions: Mapping[str, str] | None = None,
+    settings: TreeSettings | None = None,
+    coverage: float = 0.9,
+    false_alarms: float = 0.05,
+) -> TimeModel:
+    """A model of one device. ``groups`` names the problem of each row: rows of a problem are never on both sides of
+    a cross-validation. Without it every row is a problem of its own."""
+    import numpy as np
+
+    groups = np.arange(len(measured_us)) if groups is None else np.asarray(groups)
+    _check(features, physics_us, measured_us, groups, names)
+    settings = settings_for(len(measured_us)) if settings is None else settings
+    targets = np.log(measured_us / physics_us)
+    fold = fold_of(groups, _FOLDS)
+    few = len(measured_us) < _MANY
+    tried = _FOLDS if few else 1
+    fit = partial(_fit, settings=settings, smooth=few)
+    unseen = np.full(len(measured_us), np.nan)
+    for each in range(tried):
+        out = fold == each
+        unseen[out] = fit(features[~out], targets[~out]).times(features[out], physics_us[out])
+    known = np.isfinite(unseen)
+    off = np.abs(unseen[known] / measured_us[known] - 1)
+    return TimeModel(
+        device,
+        tuple(names),
+        fit(features, targets),
+        calibrate(unseen[known], measured_us[known], coverage=coverage),
+        fit_domain(features, groups, false_alarms=false_alarms),
+        MeasuredError(int(known.sum()), _FOLDS, tried, float(off.mean()), float(np.median(off))),
+        len(measured_us),
+        dict(versions or {}),
+    )
+
+
+def settings_for(rows: int) -> TreeSettings:
+    """How trees are grown for so many rows: small ones of several seeds, or one series of large ones."""
+    return _FEW_ROWS if rows < _MANY else _MANY_ROWS
+
+
+def _fit(features: NDArray[float64], targets: NDArray[float64], *, settings: TreeSettings, smooth: bool) -> Correction:
+    trees = fit_boosted_trees(features, targets, settings)
+    return Correction(trees, fit_smooth_correction(features, targets) if smooth else None)
+
+
+def _check(
+    features: NDArray[float64],
+    physics_us: NDArray[float64],
+    measured_us: NDArray[float64],
+    groups: NDArray[Any],
+    names: Sequence[str],
+) -> None:
+    import numpy as np
+
+    lengths = {len(features), len(physics_us), len(measured_us), len(groups)}
+    if len(lengths) > 1 or features.shape[1:] != (len(names),):
+        raise BadInput(
+            f"features, physics_us, measured_us and groups must have one row each for a problem and {len(names)} "
+            f"features, got {features.shape}, {physics_us.shape}, {measured_us.shape} and {groups.shape}"
+        )
+    for name, times in (("physics_us", physics_us), ("measured_us", measured_us)):
+        if not (np.isfinite(times) & (times > 0)).all():
+            raise BadInput(f"{name} must be finite and above 0, got {times[~(np.isfinite(times) & (times > 0))][0]}")
+    if (known := len(np.unique(groups))) < 2 * _FOLDS:
+        raise BadInput(f"a time model needs at least {2 * _FOLDS} problems, got {known}")
