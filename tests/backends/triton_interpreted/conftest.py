@@ -4,6 +4,7 @@ inside of a kernel: it takes less than half of the time."""
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -113,15 +114,17 @@ def _patch_attr(owner: Any, name: str, member: Any, builder: Any, scope: Any) ->
     scope.set_attr(owner, name, patched)
 
 
-interpreter._patch_lang = _patched_once
-interpreter._patch_attr = _patch_attr
-interpreter._get_np_dtype = _numpy_dtype
-tl.dtype.__eq__ = lambda self, other: self is other or _equal(self, other)
-tl.core._unwrap_if_constexpr = lambda each: each if type(each) is int else _unwrapped(each)
-tl.block_type.__init__ = _block_type
-tl.tensor.__init__ = _tensor
-TritonSemantic.binary_op_type_checking_impl = _checked_operands
-# Whether integers overflow it would compute with each sum and product of them, and then, without `debug`, not look.
-options = interpreter.interpreter_builder.options
-interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
-bounds.check()
+# Pytest reads this file also in processes that compile kernels.
+if os.environ.get("TRITON_INTERPRET") == "1":
+    interpreter._patch_lang = _patched_once
+    interpreter._patch_attr = _patch_attr
+    interpreter._get_np_dtype = _numpy_dtype
+    tl.dtype.__eq__ = lambda self, other: self is other or _equal(self, other)
+    tl.core._unwrap_if_constexpr = lambda each: each if type(each) is int else _unwrapped(each)
+    tl.block_type.__init__ = _block_type
+    tl.tensor.__init__ = _tensor
+    TritonSemantic.binary_op_type_checking_impl = _checked_operands
+    # Whether integers overflow it would compute with each sum and product of them, and then, without `debug`, not look.
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+    bounds.check()
