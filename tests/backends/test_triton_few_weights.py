@@ -157,7 +157,7 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
 )
 def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, every: int) -> None:
     problem = ConvProblem.parse(f"{text} dir:backward_weight")
-    for candidate in offered(problem, H200)[::every]:
+    for candidate in offered(problem, H200)[:: 2 * every]:
         for call in kernel_calls(candidate):
             compiled = call.compile(architecture)
             assert (compiled.metadata.global_scratch_size, compiled.metadata.profile_scratch_size) == (0, 0)
