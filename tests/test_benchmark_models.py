@@ -56,7 +56,7 @@ def test_a_row_has_both_sides(training: bool, monkeypatch: pytest.MonkeyPatch) -
     mode = "training" if training else "inference"
     asked = {"models": ["small"], "device": "cpu", "batch": 2, "cases": ["fp32"], "modes": [mode], "budget_s": 0.2}
     with torch.set_grad_enabled(False):
-        (row,) = enable_models.rows(Namespace(**asked, errors=True))
+        (row,) = enable_models.rows(Namespace(**asked, errors=True, hurried=False))
     assert row["model"] == "small"
     assert max(row["relative_l2"].values()) < 1e-5
     assert row["ours_us"] > 0 < row["torch_us"]
