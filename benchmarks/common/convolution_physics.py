@@ -1,7 +1,8 @@
 """What is known of a convolution and a GPU before anything runs: estimates in µs, and features that trees learn from.
 
-An estimate stands for one way of computing: tiles of a matrix product, handed to the multiprocessors in waves, or what
-has to be moved, whichever takes longer. Which way a library takes, and how far it is from its peak, is left to learn.
+An estimate is for one way of computing. It is the longer of two times: that of a matrix product whose tiles run on the
+multiprocessors in waves, and that of moving the data. Which way a library takes, and how far it is from its peak, is
+left to learn.
 """
 
 from __future__ import annotations

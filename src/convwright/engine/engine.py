@@ -77,8 +77,8 @@ class Engine:
             self.constants = self._kept(held)
 
     def _kept(self, constants: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The constants for what is made of the engine later. A GPU has those that steps read, which are mostly packed,
-        so that these are kept in the host's memory."""
+        """The constants, which ``save``, ``compare`` and ``pin`` need. On a GPU they stay in the host's memory: steps
+        read copies, which are mostly packed."""
         if self.device.type == "cpu":
             return constants
         return {name: self._shared.one(name, each.cpu()) for name, each in constants.items()}

@@ -7,11 +7,9 @@ from dataclasses import replace
 from time import perf_counter
 
 from convwright.placement.placed import by_instance, makespan
-from convwright.placement.placement import Binding
+from convwright.placement.placement import SAME, Binding
 from convwright.placement.question import Objective, Question
 from convwright.placement.solve import OutOfTime, Solved, solve
-
-_SAME = 1e-6  # of the objective: what the solver cannot tell apart
 
 
 def binding(question: Question, solved: Solved, *, until: float) -> tuple[Binding, ...]:
@@ -26,7 +24,7 @@ def binding(question: Question, solved: Solved, *, until: float) -> tuple[Bindin
             better = solve(easier, gap=0.0, limit_s=left)
         except OutOfTime:
             break
-        if better is not None and better.value < solved.value * (1 - _SAME):
+        if better is not None and better.value < solved.value * (1 - SAME):
             found.append(Binding(what, better.value))
     return tuple(found)
 
@@ -36,7 +34,7 @@ def _last(question: Question, solved: Solved) -> Iterator[Binding]:
         return
     end = makespan(solved.placed)
     for (device, number), ways in sorted(by_instance(solved.placed).items()):
-        if sum(way.busy_s for way in ways if not way.share) >= end * (1 - _SAME):
+        if sum(way.busy_s for way in ways if not way.share) >= end * (1 - SAME):
             yield Binding(f"device {device}/{number}, which is done last", None)
 
 

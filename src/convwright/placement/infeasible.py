@@ -14,7 +14,8 @@ _LIMIT_S = 10.0  # for each of the questions that are asked here
 
 
 def why_infeasible(question: Question) -> str:
-    """A job that runs nowhere by itself; or the first, in the order given, that those ahead of it leave no room."""
+    """Names a job that cannot run even alone, or the first job, in the given order, that does not fit beside those
+    before it."""
     for job in question.jobs:
         if not ways_of(question, job):
             return why_nowhere(question, job)

@@ -32,8 +32,8 @@ def pareto(
     """Placements of which none is better in both objectives, from the least ``first`` to the least ``second``.
 
     Between these ends, ``first`` is made least with ``second`` at most so much, for values in equal steps; then
-    ``second`` with that ``first``. So there are ``points`` at most, and fewer where some are the same. ``settings`` are
-    those of ``place``, whose ``limit_s`` is that of each solution; two are needed for a point.
+    ``second`` with that ``first``. So there are ``points`` at most, and fewer where some are the same. ``settings`` go
+    to ``place``. Each point takes two calls of it, each with its own ``limit_s``.
     """
     if not (is_whole(points) and points >= 2):
         raise BadInput(f"points must be a whole number of at least 2, got {points!r}")

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from convwright.errors import BadInput
 from convwright.placement.placement import Placement
+from convwright.wording.pictures import COLOURS, picture_path
 
-_PICTURES = (".png", ".svg", ".pdf")
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _NARROW = 0.04  # of the width: a shorter run has no room for its name
 
 
 def draw(placement: Placement, path: Path | str) -> None:
     """Write a picture of a placement. One-off jobs are bars from their start to their end; streams are hatched, and as
     high as the part of the time that their instance spends on them."""
-    path = Path(path)
-    if path.suffix not in _PICTURES:
-        raise BadInput(f"a picture is a file that ends in {', '.join(_PICTURES)}, got {str(path)!r}")
-    if find_spec("matplotlib") is None:
-        raise BadInput("pictures are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'")
+    path = picture_path(path)
     from matplotlib.figure import Figure
 
     names = [name for name, _ in placement.utilisation]
     figure = Figure(figsize=(10, 1.2 + 0.4 * len(names)), layout="constrained")
     axes: Any = figure.subplots()
     width = placement.makespan_s or 1.0
-    colours = {each.job.name: _COLOURS[at % len(_COLOURS)] for at, each in enumerate(placement.assigned)}
+    colours = {each.job.name: COLOURS[at % len(COLOURS)] for at, each in enumerate(placement.assigned)}
     for run in placement.runs:
         line, took = names.index(run.instance), run.end_s - run.start_s
         axes.barh(line, took, 0.8, run.start_s, color=colours[run.job], edgecolor="white", linewidth=0.4)

@@ -11,7 +11,7 @@ from convwright.placement.jobs import Job
 from convwright.placement.question import Objective
 from convwright.placement.ways import Way
 
-_PROVEN = 1e-6  # of the objective: the solver's tolerance
+SAME = 1e-6  # of the objective: what the solver cannot tell apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Placement(Record):
     @property
     def proven(self) -> bool:
         """Whether no placement is better, within the solver's tolerance."""
-        return self.gap <= _PROVEN
+        return self.gap <= SAME
 
     def figure(self, objective: Objective) -> float | None:
         """What the placement comes to in an objective."""

@@ -10,13 +10,11 @@ from time import perf_counter
 from convwright.core.finding import Interval
 from convwright.placement.estimates import Estimate
 from convwright.placement.jobs import Job
-from convwright.placement.placed import Placed, by_instance, in_order, latency_weights, measure
-from convwright.placement.placement import Doubt, Margin
+from convwright.placement.placed import Placed, by_instance, in_order, latency_weights, value_of
+from convwright.placement.placement import SAME, Doubt, Margin
 from convwright.placement.question import Objective, Question
 from convwright.placement.solve import OutOfTime, Solved, solved_by
 from convwright.placement.ways import Way, all_ways, ways_of
-
-_SAME = 1e-6  # of the objective: what the solver cannot tell apart
 
 
 def margins(question: Question, solved: Solved, *, until: float) -> tuple[Margin, ...]:
@@ -45,7 +43,7 @@ def _margin(
     # Not those of `ways`, since what the chosen way was better than in everything may be the next.
     others = ways_of(question, next(one for one in question.jobs if one.name == job), but=each.way)
     other = solved_by(question, {**ways, job: others}, gap=0.0, limit_s=limit_s) if others else None
-    if other is not None and other.value - other.bound > _SAME * other.value:
+    if other is not None and other.value - other.bound > SAME * other.value:
         raise OutOfTime
     limits = [*_limits(question, solved.placed, each)]
     if other is not None:
@@ -96,7 +94,7 @@ def _until_worse(question: Question, placed: Sequence[Placed], each: Placed, val
         slope, now = way.run_s, sum(other.busy_s for other in by_instance(placed)[each.instances[0]])
     else:
         slope = _slope(question, way)
-        now = measure(question, placed, question.objective) or 0.0
+        now = value_of(question, placed)
     return 1 + max(0.0, value - now) / slope if slope else inf
 
 
@@ -122,7 +120,7 @@ def doubts(question: Question, solved: Solved, *, until: float) -> tuple[Doubt, 
                 gain = _gain(question, solved, job, device, chosen[job.name], until - perf_counter())
             except OutOfTime:
                 return None
-            if gain > _SAME * solved.value:
+            if gain > SAME * solved.value:
                 found.append(Doubt(job.name, device, gain))
     return tuple(sorted(found, key=lambda doubt: (-doubt.gain, doubt.job, doubt.device)))
 
@@ -143,7 +141,7 @@ def _gain(question: Question, solved: Solved, job: Job, device: str, chosen: Pla
     best = solved_by(question, ways, gap=0.0, limit_s=limit_s)
     if best is None:
         return inf if here else 0.0
-    if best.value - best.bound > _SAME * best.value:
+    if best.value - best.bound > SAME * best.value:
         raise OutOfTime
     return max(0.0, value - best.value)
 

@@ -101,7 +101,7 @@ def _shortest(
 def _makespan_bound(
     question: Question, ways: Mapping[str, tuple[Way, ...]], low: float, high: float, gap: float
 ) -> float:
-    """The longest time within which not even the relaxed program is done, where it is told so: ``low`` or more."""
+    """A makespan that no placement beats, at least ``low``: the relaxed program has no solution within it."""
     while high - low > max(gap / 10, 1e-4) * high:
         middle = (low + high) / 2
         within = replace(question, at_most=((Objective.MAKESPAN, middle),))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # One row in three calibrates. More reference rows than this cost time and hardly sharpen the distance.
 _FOLDS, _MOST_REFERENCES = 3, 3000
 # A feature that never varied: any other value is far away.
-_LEAST_DEVIATION = 1e-3
+LEAST_DEVIATION = 1e-3
 _AT_ONCE = 1024
 
 
@@ -56,8 +56,7 @@ class Domain:
     def _nearest(self, rows: NDArray[float64]) -> NDArray[float64]:
         import numpy as np
 
-        squares = (rows**2).sum(axis=1)[:, None] + (self.references**2).sum(axis=1) - 2 * rows @ self.references.T
-        nearest: NDArray[float64] = np.sqrt(np.maximum(squares.min(axis=1), 0.0) / rows.shape[1])
+        nearest: NDArray[float64] = distances(rows, self.references).min(axis=1) / np.sqrt(rows.shape[1])
         return nearest
 
     def to_arrays(self) -> dict[str, NDArray[float64]]:
@@ -82,6 +81,15 @@ class Domain:
         return cls(centre, deviation, references, limit, false_alarms)
 
 
+def distances(rows: NDArray[float64], others: NDArray[float64]) -> NDArray[float64]:
+    """Between each of some standardised rows and each of others."""
+    import numpy as np
+
+    squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T
+    found: NDArray[float64] = np.sqrt(np.maximum(squares, 0.0))
+    return found
+
+
 _ARRAYS = ("centre", "deviation", "references")
 
 
@@ -93,7 +101,7 @@ def fit_domain(rows: NDArray[float64], groups: NDArray[Any], *, false_alarms: fl
     calibrates = fold_of(groups, _FOLDS) == 0
     if calibrates.all() or not calibrates.any():
         raise BadInput(f"a domain needs rows of at least {_FOLDS} groups, got {len(np.unique(groups))}")
-    centre, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), _LEAST_DEVIATION)
+    centre, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_DEVIATION)
     references = (rows[~calibrates] - centre) / deviation
     picked = np.random.default_rng(0).permutation(len(references))[:_MOST_REFERENCES]
     open_ = Domain(centre, deviation, references[picked], np.inf, false_alarms)

@@ -85,7 +85,7 @@ def conformal_quantile(scores: NDArray[float64] | Sequence[float], coverage: flo
     >>> conformal_quantile([3.0, 1.0, 2.0], 0.5), conformal_quantile([3.0, 1.0, 2.0], 0.9)
     (2.0, inf)
     """
-    # A new score is equally likely to take each of n + 1 ranks, so the quantile is that of n + 1 scores.
+    # The new score may have any of n + 1 ranks, all equally likely, so the rank is counted among n + 1 scores.
     rank = ceil((len(scores) + 1) * coverage - 1e-9)
     return float(sorted(scores)[max(rank, 1) - 1]) if rank <= len(scores) else inf
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import checked_rows
+from convwright.prediction.domain import LEAST_DEVIATION, distances
 
 if TYPE_CHECKING:
     from numpy import float64
@@ -42,7 +43,7 @@ class SmoothCorrection:
 
         rows = (checked_rows(rows, len(self.centre)) - self.centre) / self.deviation
         parts = [
-            _kernel(_distances(rows[begin : begin + _AT_ONCE], self.references) / self.width) @ self.weights
+            _kernel(distances(rows[begin : begin + _AT_ONCE], self.references) / self.width) @ self.weights
             for begin in range(0, len(rows), _AT_ONCE)
         ]
         predicted: NDArray[float64] = self.mean + np.concatenate([np.empty(0), *parts])
@@ -77,13 +78,13 @@ def fit_smooth_correction(rows: NDArray[float64], targets: NDArray[float64]) -> 
     import numpy as np
 
     rows = checked_rows(rows, np.asarray(rows).shape[-1])
-    centre, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-3)
+    centre, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_DEVIATION)
     references, mean = (rows - centre) / deviation, float(targets.mean())
-    distances = _distances(references, references)
-    typical = float(np.median(distances)) or 1.0
+    between = distances(references, references)
+    typical = float(np.median(between)) or 1.0
     best, least = (np.zeros(len(rows)), typical), inf
     for width, scatter in product(_WIDTHS, _SCATTERS):
-        kernel = _kernel(distances / (width * typical))
+        kernel = _kernel(between / (width * typical))
         inverse = np.linalg.inv(kernel + scatter * np.eye(len(rows)))
         weights = inverse @ (targets - mean)
         left_out = float(np.mean((weights / np.diag(inverse)) ** 2))  # what each row would miss, if it were not there
@@ -92,18 +93,10 @@ def fit_smooth_correction(rows: NDArray[float64], targets: NDArray[float64]) -> 
     return SmoothCorrection(centre, deviation, references, best[0], best[1], mean)
 
 
-def _kernel(distances: NDArray[float64]) -> NDArray[float64]:
+def _kernel(apart: NDArray[float64]) -> NDArray[float64]:
     """Matérn's, of smoothness 3/2: steep enough for times that bend at each new wave of tiles."""
     import numpy as np
 
-    scaled = 3**0.5 * distances
+    scaled = 3**0.5 * apart
     kernel: NDArray[float64] = (1 + scaled) * np.exp(-scaled)
     return kernel
-
-
-def _distances(rows: NDArray[float64], others: NDArray[float64]) -> NDArray[float64]:
-    import numpy as np
-
-    squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T
-    distances: NDArray[float64] = np.sqrt(np.maximum(squares, 0.0))
-    return distances

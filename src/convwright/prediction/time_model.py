@@ -57,7 +57,7 @@ class MeasuredError(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """What physics is off by, as a logarithm: by ``trees`` alone, or the mean of theirs and that of ``smooth``."""
+    """The logarithm of measured over physical time: as ``trees`` predict it, or the mean of them and ``smooth``."""
 
     trees: BoostedTrees
     smooth: SmoothCorrection | None

@@ -91,7 +91,8 @@ _NUMBERS = {int: tl.int32, float: tl.float32}
 
 
 def _checked_operands(self: Any, lhs: Any, rhs: Any, *rules: bool, **named_rules: bool) -> Any:
-    """Operands of one type of numbers keep it, but for the last rule, that of quotients; so does a pointer."""
+    """Skips the check where it changes nothing: two numbers of one type, unless a quotient of floats is
+    asked for, and a pointer that is moved by an integer."""
     if isinstance(lhs, tl.tensor) and (len(rules) < 4 or lhs.dtype.is_int()):
         number = _NUMBERS.get(type(rhs))
         if number is lhs.dtype and abs(rhs) < 2**31:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from convwright.engine.planning.step_text import table
-from convwright.errors import BadInput
 from convwright.graph.memory_plan import Buffer, MemoryPlan, lower_bound
-
-_PICTURES = (".png", ".svg", ".pdf")
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+from convwright.wording.pictures import COLOURS, picture_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +83,7 @@ class MemoryReport:
 
     def draw(self, path: Path | str) -> None:
         """Write a picture of the arena: steps from left to right, addresses upwards. The line is what is alive."""
-        path = Path(path)
-        if path.suffix not in _PICTURES:
-            raise BadInput(f"a picture is a file that ends in {', '.join(_PICTURES)}, got {str(path)!r}")
-        if find_spec("matplotlib") is None:
-            raise BadInput(
-                "pictures are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'"
-            )
+        path = picture_path(path)
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
 
@@ -102,7 +92,7 @@ class MemoryReport:
         unit, name = _unit(self.arena)
         for place, each in enumerate(self.buffers):
             corner = each.first - 0.5, self.plan.offsets[each.name] / unit
-            colour = "#bbbbbb" if each.is_workspace else _COLOURS[place % len(_COLOURS)]
+            colour = "#bbbbbb" if each.is_workspace else COLOURS[place % len(COLOURS)]
             size = each.last - each.first + 1, each.nbytes / unit
             axes.add_patch(Rectangle(corner, *size, facecolor=colour, edgecolor="white", linewidth=0.4))
         alive = [sum(e.nbytes for e in self.buffers if e.first <= at <= e.last) / unit for at in range(self.steps)]
