@@ -16,7 +16,9 @@ BIN = .venv/bin
 PY = $(BIN)/python
 PIP = $(PY) -m pip --disable-pip-version-check install --quiet --no-compile
 READY = .venv/ready
-BESIDE = OMP_NUM_THREADS=1 $(PY) -m pytest -q $(addprefix --ignore=,$(ALONE))
+# Through the environment it also reaches the tests that run in Triton's interpreter.
+QUICK = PYTEST_ADDOPTS='-m "not slow"'
+BESIDE = OMP_NUM_THREADS=1 $(QUICK) $(PY) -m pytest -q $(addprefix --ignore=,$(ALONE))
 STYLE = $(PY) -m ruff check . && $(PY) -m ruff format --check .
 
 # Or else each of the many processes that tests start would compile every module anew.
@@ -31,10 +33,10 @@ TORCH_HAS_CUDA = import sys, torch; sys.exit(torch.version.cuda is None)
 # A demonstration leaves nothing behind, and its tables need more than 80 columns.
 DEMO = CONVWRIGHT_STORE=none COLUMNS=170
 
-.PHONY: help setup demo test lint format docs clean
+.PHONY: help setup demo test test-all lint format docs clean
 
 help: ## Say what there is to make.
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
 
 setup: $(READY) ## Make .venv, once, and again when pyproject.toml changes.
 
@@ -79,6 +81,9 @@ test: $(READY) ## Check style, types and behaviour.
 		$(BESIDE) --last-failed --maxfail 5; tests=$$?; fi; \
 	wait $$types; types=$$?; cat .venv/types.txt; exit $$(( tests > types ? tests : types ))
 	$(PY) -m pytest -q $(ALONE)
+
+test-all: QUICK =
+test-all: test ## Check the same with the slow tests, which compile all kernels: an hour on two cores.
 
 lint: $(READY) ## Check style and types only.
 	$(STYLE)

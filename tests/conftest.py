@@ -23,6 +23,17 @@ hypothesis.register_profile("same each time", derandomize=True, deadline=None)
 hypothesis.load_profile("same each time")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what ``-m "not slow"`` excludes
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is marked ``first_case``, all cases but the first are slow."""
+    seen = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("first_case") and test in seen:
+            item.add_marker("slow")
+        seen.add(test)
+
+
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty store in memory, and a session that measures nothing by itself."""

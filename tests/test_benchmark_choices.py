@@ -280,6 +280,7 @@ def test_choices_of_a_suite(tmp_path: Path) -> None:
     assert again.stdout.splitlines()[-1] == "no time for mine.csv, forward, fp32, nchw: rows 1:2"
 
 
+@pytest.mark.slow
 def test_every_algorithm_of_a_suite(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(SUITE)
     words = ["--suite", "mine.csv", "--rows", "1:2", "--device", "cpu", "--settings", "TF32 off", "--budget-s", "0.3"]
@@ -295,6 +296,7 @@ def test_every_algorithm_of_a_suite(tmp_path: Path) -> None:
         assert any(name.startswith("cudnn/") for name in each["refused"])
 
 
+@pytest.mark.slow
 def test_where_our_kernels_offer_nothing_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(SUITE)
     done = run("own_kernels.py", "mine.csv", "--device", "cpu", folder=tmp_path)

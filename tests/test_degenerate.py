@@ -60,6 +60,7 @@ def test_it_ends_well_where_nothing_is_wrong(tmp_path: Path) -> None:
     assert {"torch/default", "reference/gemm", "relayout"} <= {row["family"] for row in rows}
 
 
+@pytest.mark.slow
 def test_each_fault_is_that_of_one_candidate_and_the_next_one_is_tried(tmp_path: Path) -> None:
     script, out = tmp_path / "faulty.py", tmp_path / "out.jsonl"
     script.write_text(FAULTY)
@@ -78,6 +79,7 @@ def test_each_fault_is_that_of_one_candidate_and_the_next_one_is_tried(tmp_path:
     assert {"reference/fft", "torch/default"} <= ran
 
 
+@pytest.mark.slow
 def test_one_candidate_alone(tmp_path: Path) -> None:
     done = run(SCRIPT, "--only", PROBLEM, "--algorithm", "reference/gemm")
     assert (done.returncode, done.stdout.splitlines()[-1][:30]) == (0, "1 problems, 1 candidates run, ")

@@ -102,6 +102,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("page", "text", "said"),
     [

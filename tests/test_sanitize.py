@@ -9,11 +9,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "sanitize.py"
 
 
+@pytest.mark.slow
 def test_every_candidate_that_is_run_is_right() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--device", "cpu"]

@@ -68,6 +68,7 @@ def test_the_rest_works_without_any() -> None:
     assert "torch 2" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "figures"), [(8907, "8.9.7")])
 def test_with_one_that_is_too_old(version: int, figures: str, tmp_path: Path) -> None:
     path = made(tmp_path, version, [*CLASSIC, "cudnnCreate", "cudnnSetStream"])
@@ -76,12 +77,14 @@ def test_with_one_that_is_too_old(version: int, figures: str, tmp_path: Path) ->
     assert reasons["cudnn/graph"] == row(printed, "libraries: cudnn") == expected
 
 
+@pytest.mark.slow
 def test_with_one_that_is_no_cudnn_9(tmp_path: Path) -> None:
     path = made(tmp_path, 90100, CLASSIC)
     reasons, _ = said(str(path))
     assert reasons["cudnn/graph"] == f"cuDNN 9.1.0 at {path} has no function cudnnGetLastErrorString"
 
 
+@pytest.mark.slow
 def test_with_one_that_has_no_graph_api(tmp_path: Path) -> None:
     reasons, printed = said(str(made(tmp_path, 90100, ALWAYS + CLASSIC)))
     lacks = "which has no graph API: its function cudnnBackendCreateDescriptor is missing"
@@ -97,6 +100,7 @@ def real() -> library.Library:
     return found
 
 
+@pytest.mark.slow
 def test_with_one_that_has_no_classic_api_its_engines_serve(real: library.Library, tmp_path: Path) -> None:
     path = made(tmp_path, real.version, ALWAYS + GRAPH, real.path)
     reasons, printed = said(str(path))

@@ -240,5 +240,6 @@ def test_gradients_with_what_stands_ahead_of_them_where_kernels_fuse_it() -> Non
     assert "triton/few-weights[" in line
 
 
+@pytest.mark.slow
 def test_a_tuned_model_trains_without_a_search() -> None:
     passes_in_the_interpreter("run_tuned_training.py")

@@ -189,6 +189,7 @@ def test_a_pointwise_filter_is_seen_in_the_layout_of_its_input() -> None:
     assert common_layout(ConvProblem.parse("mb2ic16ih8oc32kh1")) is Layout.NCHW
 
 
+@pytest.mark.slow
 def test_listing_is_the_same_in_every_process() -> None:
     program = (
         "from convwright.backends.cudnn.graph import listing as graph; from convwright.core.policy import Policy;"

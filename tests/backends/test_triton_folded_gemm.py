@@ -188,6 +188,7 @@ def test_rows_lie_with_channels_filled_up_to_a_power_of_two(
 # Compiling.
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize(
     ("device", "dtype", "places"),
@@ -213,6 +214,7 @@ def test_tiles_compile_without_spilling_and_fit_in_shared_memory(
             assert "wgmma.mma_async" in products.asm["ptx"], candidate.id
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 def test_what_is_listed_fits_in_shared_memory_where_steps_are_longest(device: DeviceFacts) -> None:
@@ -229,6 +231,7 @@ def spilled(instructions: str) -> list[str]:
     return re.findall(r"\bSTL\b", instructions)
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES)
 def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:

@@ -127,6 +127,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
     assert "triton/implicit-gemm[bm=128,bn=128,bk=64,warps=8,stages=3]" in [each.id for each in offered(LAYER)]
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
@@ -138,6 +139,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device:
         assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(
     ("dtype", "x", "y"),
@@ -148,6 +150,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(dtype: DType, x: Layout,
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(
     "text",
@@ -172,6 +175,7 @@ def test_a_grid_has_tiles_of_their_own_for_each_group() -> None:
         assert blocks(ConvProblem.parse(f"{text} dt:fp16"), tile) == tiles, text
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize(("channels", "at_once"), [(16, 16), (20, 8), (18, 4)])
 def test_groups_are_loaded_as_they_are_aligned(channels: int, at_once: int) -> None:

@@ -163,6 +163,7 @@ def test_programs_of_heavy_phases_come_first() -> None:
         assert [tap for _, *tap in told] != sorted(tap for _, *tap in told)
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
@@ -175,6 +176,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device:
                 assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(("dy", "dx"), PLANES)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])

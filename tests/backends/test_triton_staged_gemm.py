@@ -206,6 +206,7 @@ def test_a_staged_input_is_what_taps_read_in_blocks_of_channels(
 # Compiling.
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 def test_tiles_compile_without_spilling_and_fit_in_shared_memory(device: DeviceFacts) -> None:
@@ -248,6 +249,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) ->
     assert "cp.async.cg.shared.global" in products.asm["ptx"]
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS[3:])
 def test_what_is_listed_for_parts_groups_and_volumes_compiles(text: str) -> None:

@@ -148,6 +148,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
     assert "triton/weight-gradient-3xtf32[bm=128,bn=128,bk=32,parts=7,warps=8,stages=3]" in ids
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
@@ -159,6 +160,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: DType, device:
             assert (metadata.global_scratch_size, metadata.profile_scratch_size) == (0, 0)
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(
     "text",
@@ -222,6 +224,7 @@ def test_a_launch_of_parts_is_two_kernels(monkeypatch: pytest.MonkeyPatch) -> No
         plan.launch(1024, 2048, 0, 0, 4096, 0, 55)
 
 
+@pytest.mark.first_case
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_packed_gradient_stands_ahead_of_the_sums(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +276,7 @@ def test_a_plan_of_other_kernels_than_it_needs_is_not_read() -> None:
             BACKEND.read(candidate, PRESENT, text)
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_compiling_ahead_makes_what_building_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

@@ -167,6 +167,7 @@ def test_a_jit_trace_of_what_was_decided_before(algorithm: str, monkeypatch: pyt
     assert_close(traced(other), F.conv2d(other, w))
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("image", [False, True])
 @pytest.mark.parametrize("sizes", ["alike", "ever-new"])

@@ -110,6 +110,7 @@ def test_a_process_of_version_1_that_still_runs_goes_on_writing(old: Path) -> No
         assert store.findings(PROBLEM, DEVICE)["cudnn/fft"].failure == "late"
 
 
+@pytest.mark.slow
 def test_a_migration_killed_before_any_of_its_statements_is_whole_or_undone(old: Path) -> None:
     intact = old.read_bytes()
     versions = []

@@ -292,6 +292,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_waits_for_one_compiler_only() -> None:
     run = subprocess.run(
         [sys.executable, "-c", _ENDS_EARLY], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
@@ -309,6 +310,7 @@ def came(queue: CompileQueue, what: object) -> str | None:
     return queue.came(asked, CPU)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("algorithm", "end"),
     [
@@ -334,6 +336,7 @@ def test_a_compiler_that_hangs_is_ended(fatal: None, monkeypatch: pytest.MonkeyP
     assert came(CompileQueue(most=1), "hangs") == "its compiler did not answer within 0.5 s"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [True, False])
 def test_what_a_compiler_refuses_and_without_one_this_process_compiles(
     fatal: None, monkeypatch: pytest.MonkeyPatch, is_there: bool

@@ -113,6 +113,7 @@ def lock_of(name: str) -> AbstractContextManager[Any]:
     return lock
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", ["session", "compile queue", "contexts", "enable", "waiting"])
 def test_while_another_thread_holds_a_lock(name: str) -> None:
     used()
@@ -183,6 +184,7 @@ def test_while_another_thread_imports(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("all of it\n", 0), done.stderr
 
 
+@pytest.mark.slow
 def test_while_calls_are_made_in_other_threads() -> None:
     """Whatever they are at, but for PyTorch's first products: while a thread is at its first ``torch.bmm``, PyTorch's
     own convolution hangs in a child in one of eighteen cases."""
@@ -239,6 +241,7 @@ def test_what_the_parent_is_compiling_is_asked_for_anew(made: Made, monkeypatch:
     assert here.answer(PROBLEM, CPU, Policy(), None, None).captured.candidate.id == "compiled/kernel"
 
 
+@pytest.mark.slow
 def test_compilers_stay_those_of_the_parent(fatal: None, tmp_path: Path) -> None:
     asked = WorkerPool(1)
     asked.ask("compile", kernel(tmp_path / "before"), CPU)

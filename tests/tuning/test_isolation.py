@@ -68,6 +68,7 @@ def test_what_is_found_in_another_process_is_found_as_here() -> None:
 BROKEN = "from convwright.tuning.worker import serve; serve({'measure': lambda say, request: {}['no such thing']})"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_ruinous")
 def test_an_error_of_the_other_process_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", BROKEN])
@@ -95,6 +96,7 @@ print(before.tf32)
 """
 
 
+@pytest.mark.slow
 def test_switches_are_carried_over_whatever_they_are() -> None:
     """In a process of its own, since those of precision cannot be set back to what was inherited."""
     every = [Switches(*(place == index for place in range(7))) for index in range(1, 6)]  # one at a time
@@ -106,6 +108,7 @@ def test_switches_are_carried_over_whatever_they_are() -> None:
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
+@pytest.mark.slow
 def test_what_a_process_says_by_the_way_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = "import sys; sys.stderr.write('a warning ' * 100_000); from convwright.tuning.worker import serve; serve()"
     monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", loud])

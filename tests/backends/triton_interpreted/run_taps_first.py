@@ -75,6 +75,7 @@ def test_small_integers_come_out_exactly(place: int, text: str) -> None:
 
 
 # Rows that are wider than a block, with taps that reach across blocks.
+@pytest.mark.first_case
 @pytest.mark.parametrize("text", ["ic8iw300oc1kw3pw1", "mb2ic9iw500oc2kw5pw9dw2 dt:fp16", "ic8ih2iw401oc1kh2kw7sw2pw3"])
 def test_rows_may_be_wider_than_a_block(text: str) -> None:
     problem = ConvProblem.parse(f"{text} ep:bias+relu")
