@@ -56,7 +56,8 @@ class Observation(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON, which ``from_json`` reads."""
-        return {"schema": SCHEMA, **Record.to_json(self), "candidate": candidate_record(self.candidate)}
+        rest = Record.to_json(replace(self, candidate=None))  # most of the time would go to records of the problem
+        return {"schema": SCHEMA, **rest, "candidate": candidate_record(self.candidate)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Observation:
