@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convwright.errors import BadInput
 from convwright.naming import one_of
+from convwright.store_url import StoreUrl, is_url
 
 
 class Mode(StrEnum):
@@ -45,14 +46,14 @@ class Settings:
     whether calls are ranges with their candidates' ids in a profiler."""
 
     mode: Mode = Mode.QUICK
-    store_path: Path | None = None
+    store_path: Path | StoreUrl | None = None
     trust: Trust = Trust.TRUST
     nvtx: bool = False
 
 
 @lru_cache
 def settings() -> Settings:
-    """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, or ``none``),
+    """The settings of this process, from ``CONVWRIGHT_MODE``, ``CONVWRIGHT_STORE`` (a path, a URL, or ``none``),
     ``CONVWRIGHT_TRUST`` (``trust`` or ``verify``) and ``CONVWRIGHT_NVTX`` (``0`` or ``1``); what is empty is not
     set."""
     return Settings(
@@ -75,12 +76,14 @@ def path_of(name: str, given: str) -> Path:
         raise BadInput(f"{name} begins with the home of a user who is not known here: {given!r}") from None
 
 
-def store_place(name: str, given: str) -> Path | None:
-    """The store's file that a user writes, or None for ``none``, which is memory only."""
+def store_place(name: str, given: str) -> Path | StoreUrl | None:
+    """The store's file or the URL of its database that a user writes, or None for ``none``, which is memory only."""
+    if is_url(given):
+        return StoreUrl(given)
     return None if given.lower() == "none" else path_of(name, given)
 
 
-def _store_path() -> Path | None:
+def _store_path() -> Path | StoreUrl | None:
     given = os.environ.get("CONVWRIGHT_STORE")
     if given:
         return store_place("CONVWRIGHT_STORE", given)

@@ -15,7 +15,7 @@ from convwright.report.explain import explain
 from convwright.report.words.origin import Memory
 from convwright.settings import Mode
 from convwright.store.quarantine import Quarantined
-from convwright.store.store import Stored
+from convwright.store.stored import Stored
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
 from tuning.made import CPU, PROBLEM, WRONG, candidate, finding

@@ -15,6 +15,7 @@ import pytest
 from convwright.errors import BadInput, StoreError
 from convwright.store.schema import SCHEMA_VERSION
 from convwright.store.store import Store
+from store.observed import observation
 from tuning.made import measurement
 
 PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
@@ -34,7 +35,34 @@ CREATE TABLE IF NOT EXISTS search (
 PRAGMA user_version = 1;
 """
 LOST = "no such table: finding"
-TABLES = {1: {"finding", "search"}, SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan", "fact"}}
+TABLES = {
+    1: {"finding", "search"},
+    SCHEMA_VERSION: {"finding", "search", "trying", "used", "plan", "fact", "observation", "task", "worker"},
+}
+
+# What version 4 added, word for word.
+VERSION_4 = """
+CREATE TABLE IF NOT EXISTS trying (
+            problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, token TEXT NOT NULL,
+            fingerprint TEXT NOT NULL, host TEXT NOT NULL, boot TEXT, pid INTEGER NOT NULL, started TEXT,
+            since REAL NOT NULL,
+            PRIMARY KEY (problem, device, candidate, token)
+        ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS used (
+            problem TEXT NOT NULL, device TEXT NOT NULL, last REAL NOT NULL,
+            PRIMARY KEY (problem, device)
+        ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS plan (
+            problem TEXT NOT NULL, device TEXT NOT NULL, candidate TEXT NOT NULL, fingerprint TEXT NOT NULL,
+            body TEXT NOT NULL,
+            PRIMARY KEY (problem, device, candidate)
+        );
+CREATE TABLE IF NOT EXISTS fact (
+            device TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, created REAL NOT NULL,
+            PRIMARY KEY (device, name)
+        ) WITHOUT ROWID;
+PRAGMA user_version = 4;
+"""
 
 # Opens the store and kills itself before the statement of the given number.
 KILLED = """
@@ -98,6 +126,21 @@ def test_version_1_is_migrated_and_keeps_its_findings(old: Path) -> None:
     with Store.open(old) as store, store.trying(PROBLEM, DEVICE, "cudnn/fft", "cudnn 9.19"):
         assert store.quarantined(PROBLEM, DEVICE) == {}
     assert_nothing_is_lost(old)
+
+
+def test_version_4_is_migrated_keeps_all_and_takes_observations(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as database, database:
+        database.executescript(VERSION_4)
+        database.execute("INSERT INTO plan VALUES (?, ?, 'triton/direct', '1', 'a plan')", (PROBLEM, DEVICE))
+        database.execute("INSERT INTO fact VALUES (?, 'host costs', '{}', 1.7e9)", (DEVICE,))
+        database.execute("INSERT INTO used VALUES (?, ?, 1.7e9)", (PROBLEM, DEVICE))
+    assert_nothing_is_lost(old)
+    with Store.open(old) as store:
+        assert store.kept_plan(PROBLEM, DEVICE, "triton/direct", "1") == "a plan"
+        assert store.fact(DEVICE, "host costs") == "{}"
+        assert store.observe([observation(1)]) == 1
+    with Store.open(old) as store:
+        assert list(store.observations()) == [observation(1)]
 
 
 def test_a_process_of_version_1_that_still_runs_goes_on_writing(old: Path) -> None:

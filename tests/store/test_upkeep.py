@@ -129,7 +129,7 @@ def test_quarantine_outlives_pruning_but_not_clearing(store: Store, path: Path) 
 def test_the_summary_counts_by_device(store: Store, path: Path) -> None:
     store.record(NEW, "A100", "cudnn/gemm", "cudnn 9.19", None, "ran out of memory")
     found = store.summary()
-    assert (found.path, found.schema, found.note) == (path, SCHEMA_VERSION, None)
+    assert (found.place, found.schema, found.note) == (str(path), SCHEMA_VERSION, None)
     assert found.nbytes >= path.stat().st_size > 0
     assert (found.searches, found.quarantined) == (2, 0)
     a100, h200 = found.devices
@@ -141,11 +141,11 @@ def test_the_summary_counts_by_device(store: Store, path: Path) -> None:
 def test_the_summary_of_what_is_in_memory_has_no_path(tmp_path: Path) -> None:
     with Store.open(None) as store:
         assert not store.in_file
-        assert (store.summary().path, store.summary().nbytes, store.summary().devices) == (None, 0, ())
+        assert (store.summary().place, store.summary().nbytes, store.summary().devices) == (None, 0, ())
     (tmp_path / "file").touch()
     with Store.open(tmp_path / "file" / "findings.sqlite") as store:
         assert not store.in_file
-        assert store.summary().path is None
+        assert store.summary().place is None
         assert "in memory only" in (store.summary().note or "")
 
 

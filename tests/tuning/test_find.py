@@ -15,6 +15,7 @@ import convwright as cw
 from convwright.backends.reference.backend import Reference
 from convwright.backends.torch_native.backend import TorchNative
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
@@ -230,6 +231,23 @@ def test_findings_are_stored_and_choices_are_not(store: Store, fake: FakeTuner) 
     tight = search(store, policy=Policy(max_error=1e-3))
     assert chosen(tight) == "torch/default"
     assert not any(fake.calls[1:]), "what is known is not measured again"
+
+
+def test_what_a_search_measures_is_observed_with_its_permission(store: Store, fake: FakeTuner) -> None:
+    asked: dict[str, Any] = {"policy": Policy(max_workspace_bytes=1 << 30), "budget_us": 2e6}
+    for mode in (Mode.QUICK, Mode.FULL, Mode.FULL):
+        search(store, mode=mode, **asked)
+        latest = {each.candidate.id: each for each in store.observations(CPU.key)}
+        known = {name: (each.measurement, each.reason, each.fingerprint) for name, each in latest.items()}
+        found = store.findings(PROBLEM.key, CPU.key)
+        assert known == {name: (each.measurement, each.failure, each.fingerprint) for name, each in found.items()}
+    quick, full = (list(store.observations(CPU.key, mode=mode)) for mode in ("quick", "full"))
+    assert 0 < len(quick) < len(full) == len(found)  # nothing gave way, and the third search ran nothing
+    assert store.observed(CPU.key) == len(quick) + len(full)
+    assert {(each.policy.max_workspace_bytes, each.budget_us) for each in (*quick, *full)} == {(1 << 30, 2e6)}
+    (allowed,) = {each.policy.arithmetic for each in (*quick, *full)}
+    assert allowed is not None
+    assert allowed & {Arithmetic.FP32, Arithmetic.TF32} == {Arithmetic.FP32}
 
 
 def test_a_heuristic_search_runs_nothing(store: Store, fake: FakeTuner) -> None:

@@ -57,6 +57,6 @@ def _facts() -> dict[str, Any]:
         "libraries": {backend.name: backend.library() for backend in backends() if isinstance(backend, RestsOn)},
         "flags": {"fp32 convolutions may use tf32": flags.tf32_allowed(), "deterministic": flags.deterministic()},
         "mode": str(settings().mode),
-        "store": str(store.path) if store.path else "in memory",
+        "store": store.place or "in memory",
         **({"store note": store.note} if store.note else {}),
     }

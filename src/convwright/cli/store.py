@@ -74,7 +74,7 @@ def export(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all findings to a file that another machine can import."""
+    """Write all findings and observations to a file that another machine can import."""
     if file == "-" and as_json:
         raise BadInput("export to the standard output writes lines of JSON already, leave --json out")
     with opened(path, reads=True) as opened_store:
@@ -83,7 +83,7 @@ def export(
         _say(
             as_json,
             {"lines": lines, "file": file},
-            f"{_counted(lines, 'line')} of findings and searches written to {file}",
+            f"{_counted(lines, 'line')} of findings, searches and observations written to {file}",
         )
 
 
@@ -99,8 +99,14 @@ def import_(
         merged = opened_store.load(sys.stdin if file == "-" else file)
     _say(
         as_json,
-        {"findings": merged.findings, "searches": merged.searches, "older": merged.older},
-        f"taken in: {_counted(merged.findings, 'finding')}, {_counted(merged.searches, 'finished search', 'es')}; "
+        {
+            "findings": merged.findings,
+            "searches": merged.searches,
+            "observations": merged.observations,
+            "older": merged.older,
+        },
+        f"taken in: {_counted(merged.findings, 'finding')}, {_counted(merged.searches, 'finished search', 'es')}, "
+        f"{_counted(merged.observations, 'observation')}; "
         f"left out, since not newer than what was known: {merged.older}",
     )
 
@@ -114,21 +120,30 @@ def prune(
     stale: Annotated[
         bool, typer.Option("--stale", help="What was found out with other versions, about devices that are here.")
     ] = False,
+    observations: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Observations that were made so many days ago.")
+    ] = None,
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove findings that are old, or that no longer count."""
+    """Remove findings that are old, or that no longer count, and old observations."""
     from convwright.cli.counting import counting
     from convwright.naming import check_not_below_0
 
-    if older_than is None and not stale:
-        raise BadInput("prune needs --older-than DAYS, --stale, or both")
-    if older_than is not None:
-        check_not_below_0("--older-than", older_than)
+    if older_than is None and observations is None and not stale:
+        raise BadInput("prune needs --older-than DAYS, --stale or --observations DAYS, or several of them")
+    for name, days in (("--older-than", older_than), ("--observations", observations)):
+        if days is not None:
+            check_not_below_0(name, days)
+    removed, gone = 0, 0
     with opened(path) as opened_store:
-        keep = counting(each.device for each in opened_store.summary().devices) if stale else None
-        removed = opened_store.prune(None if older_than is None else older_than * _DAY_S, keep_fingerprints=keep)
-    _say(as_json, {"removed": removed}, f"removed {_counted(removed, 'finding')}")
+        if stale or older_than is not None:
+            keep = counting(each.device for each in opened_store.summary().devices) if stale else None
+            removed = opened_store.prune(None if older_than is None else older_than * _DAY_S, keep_fingerprints=keep)
+        if observations is not None:
+            gone = opened_store.prune_observations(observations * _DAY_S)
+    also = "" if observations is None else f" and {_counted(gone, 'observation')}"
+    _say(as_json, {"removed": removed, "observations": gone}, f"removed {_counted(removed, 'finding')}{also}")
 
 
 @store_app.command("clear")
@@ -138,13 +153,16 @@ def clear(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget everything, what is in quarantine included."""
+    """Forget everything, what is in quarantine and the tasks of campaigns included."""
     with opened(path) as opened_store:
-        findings = sum(device.findings for device in opened_store.summary().devices)
+        devices = opened_store.summary().devices
+        findings, observations = (sum(getattr(each, name) for each in devices) for name in ("findings", "observations"))
+        said = _counted(findings, "finding")
+        said += f" and {_counted(observations, 'observation')}" if observations else ""
         if not yes:
-            raise BadInput(f"clear forgets {_counted(findings, 'finding')} in {opened_store.path}: say so with --yes")
+            raise BadInput(f"clear forgets {said} in {opened_store.place}: say so with --yes")
         opened_store.clear()
-    _say(as_json, {"removed": findings}, f"forgot {_counted(findings, 'finding')}")
+    _say(as_json, {"removed": findings, "observations": observations}, f"forgot {said}")
 
 
 @store_app.command("quarantine")

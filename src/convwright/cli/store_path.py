@@ -21,28 +21,30 @@ StorePath = Annotated[
     typer.Option(
         "--store",
         metavar="PATH",
-        help="The store's file. By default CONVWRIGHT_STORE, or findings.sqlite in the cache.",
+        help="The store's file, or postgresql://USER@HOST/DATABASE. "
+        "By default CONVWRIGHT_STORE, or findings.sqlite in the cache.",
     ),
 ]
 
 
 @contextmanager
 def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iterator[Store]:
-    """The store at the path that is ``given``, which must be there unless it may be ``new``, or the one of the
-    settings; who only ``reads`` need not be able to write to it. Where it fails meanwhile, that is an error at the end.
+    """The store at the path or URL that is ``given``, or the one of the settings; a file must be there unless it may be
+    ``new``; who only ``reads`` need not be able to write to it. Where it fails meanwhile, that is an error at the end.
     """
     from convwright.settings import settings, store_place
-    from convwright.store.schema import NOT_KEPT
+    from convwright.store.database import NOT_KEPT
     from convwright.store.store import Store
 
     place = settings().store_path if given is None else store_place("--store", given)
     if place is None:
         name = "CONVWRIGHT_STORE" if given is None else "--store"
         raise BadInput(f"findings are kept in memory only ({name} is none): name a store with --store PATH")
-    if not (new or os.path.exists(place)):  # a question makes no file
-        raise BadInput(f"there is no store at {place}")
-    if given is not None:
-        _check(place)
+    if isinstance(place, Path):
+        if not (new or os.path.exists(place)):  # a question makes no file
+            raise BadInput(f"there is no store at {place}")
+        if given is not None:
+            _check(place)
     try:
         store = Store.open(place)
     except StoreError as error:
@@ -64,7 +66,7 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
 
 
 def _check(path: Path) -> None:
-    from convwright.store.schema import IRREGULAR, is_irregular, is_of_another_kind
+    from convwright.store.sqlite_file import IRREGULAR, is_irregular, is_of_another_kind
 
     if not path.exists():
         return

@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, ClassVar
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
 
 class Record:
     """Frozen data that goes to JSON. ``TOLD`` are properties that stand in a record before the fields."""
@@ -28,8 +30,11 @@ def as_record(data: Any, *, infinite: Any = lambda figure: None) -> Any:
     >>> as_record(Interval(2.0, 1.5, float("inf"))), Interval(2.0, 1.5, float("inf")).to_json()
     ({'value': 2.0, 'low': 1.5, 'high': None}, {'value': 2.0, 'low': 1.5, 'high': 'inf'})
     """
-    if is_dataclass(data):
-        names = (*getattr(data, "TOLD", ()), *(field.name for field in fields(data)))
+    kind = type(data)
+    if kind in _AS_THEY_ARE:  # most of what there is
+        return data
+    names = _names_in(kind)
+    if names is not None:
         return {name: as_record(getattr(data, name), infinite=infinite) for name in names}
     if isinstance(data, dict):
         return {name: as_record(value, infinite=infinite) for name, value in data.items()}
@@ -40,3 +45,14 @@ def as_record(data: Any, *, infinite: Any = lambda figure: None) -> Any:
     if isinstance(data, str):
         return str(data)  # A member of a StrEnum becomes the word for it.
     return infinite(data) if isinstance(data, float) and not isfinite(data) else data
+
+
+_names_of: dict[type, tuple[str, ...] | None] = {}
+
+
+def _names_in(kind: type) -> tuple[str, ...] | None:
+    """What stands in the record of a dataclass; None for any other class."""
+    if kind not in _names_of:
+        told = getattr(kind, "TOLD", ())
+        _names_of[kind] = (*told, *(each.name for each in fields(kind))) if is_dataclass(kind) else None
+    return _names_of[kind]

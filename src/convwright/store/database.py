@@ -1,180 +1,92 @@
-"""The connection to the file of findings: shared by threads, let go of before a fork, healed where it is corrupt."""
+"""What the store needs of a database. There are two: a file of SQLite, and one on a server of PostgreSQL.
+
+Statements are written for both: values stand as ``?``, and a row takes another's place by ``ON CONFLICT``.
+"""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
-import weakref
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
-
-from convwright.errors import StoreError
-from convwright.store.schema import (
-    NOT_KEPT,
-    Opened,
-    connect,
-    in_memory,
-    in_place_of,
-    is_corrupt,
-    open_file,
-    set_aside,
-)
+from typing import Any, Protocol, TypeVar
 
 _Result = TypeVar("_Result")
 
+# How each note begins that says why nothing is written to where it was to be.
+NOT_KEPT = "findings are kept in memory only, since "
 
-class Database:
-    """One SQLite database. ``note`` says in words where it is not simply the file that was asked for.
 
-    With ``tell``, which hears each note, nothing fails: what cannot be used makes way for a database in memory.
-    """
+class Rows(Protocol):
+    """What a statement answers; ``rowcount`` is how many rows it added, changed or removed."""
 
-    def __init__(self, path: Path | None, tell: Callable[[str], None] | None = None) -> None:
-        self.path = path
-        self.note: str | None = None
-        self._tell, self._told = tell, ""
-        self._opened: Opened | None = None
+    @property
+    def rowcount(self) -> int: ...
 
-    def open(self) -> bool:
-        """Open the file unless it is open; True where what is kept is kept in a file."""
-        with _one_at_a_time:
-            self._connection()
-            in_file = self._opened is not None and not self._opened.in_memory
-        self._tell_news()
-        return in_file
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """What runs statements inside of a transaction. Those of SQLite are such by themselves."""
+
+    def execute(self, sql: str, values: tuple[Any, ...] = ..., /) -> Rows: ...
+
+    def executemany(self, sql: str, rows: Iterable[tuple[Any, ...]], /) -> Rows: ...
+
+
+class Database(Protocol):
+    """Where a store keeps its rows. ``note`` says in words where that is not simply the place that was asked for."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file, where it is one."""
+        ...
+
+    @property
+    def place(self) -> str | None:
+        """The file or the URL without its password; None in memory."""
+        ...
+
+    @property
+    def note(self) -> str | None: ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines use it, too."""
+        ...
 
     @property
     def reads_file(self) -> bool:
-        """True where what the file holds is known, whether or not anything new is kept there."""
-        return self.open() or (self._opened is not None and self._opened.copied)
+        """True where what is kept there is known, whether or not anything new is."""
+        ...
+
+    def open(self) -> bool:
+        """Connect unless that is done; True where what is kept outlives the process."""
+        ...
 
     def close(self) -> None:
-        """Let go of the file. A database that is used again opens it again."""
-        with _one_at_a_time:
-            self._disconnect()
+        """Let go of it. A database that is used again is opened again."""
+        ...
 
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own."""
-        return self._run(lambda connection: connection.execute(sql, values).fetchall())
+        ...
 
     def execute_anew(self, sql: str, values: tuple[Any, ...]) -> None:
-        """Run one statement on the file, even if it has made way for memory, on a new connection: where there was no
-        room for the log, SQLite may have cleared it when the last connection was closed."""
-        if self.path is None:
-            return
-        with _one_at_a_time:
-            self.let_go_of_file()
-            try:
-                with closing(open_file(self.path)) as connection:
-                    connection.execute(sql, values)
-            except sqlite3.DatabaseError as error:
-                raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
+        """Run one statement on a new connection, also where memory has taken the database's place."""
+        ...
 
-    def transaction(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Run several statements, all or none of which count."""
+    def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Run several statements, all or none of which count. ``work`` may be called twice."""
+        ...
 
-        def whole(connection: sqlite3.Connection) -> _Result:
-            with connection:
-                connection.execute("BEGIN IMMEDIATE")
-                return work(connection)
+    def nbytes(self) -> int:
+        """How large it is."""
+        ...
 
-        return self._run(whole)
-
-    def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        with _one_at_a_time:
-            result = self._done(work)
-        self._tell_news()
-        return result
-
-    def _done(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        try:
-            return self._attempt(work)
-        except sqlite3.DatabaseError as error:
-            failed = StoreError(f"the store of findings at {self.path} failed: {error}")
-            if self._tell is None or self._opened is None or self._opened.in_memory:
-                raise failed from error
-            instead = self._copied(error) or self._without(failed)  # SQLite reads best while the file is in use
-            self._disconnect()
-            self._opened = instead
-        return work(self._opened.connection)
-
-    def _tell_news(self) -> None:
-        """Outside of the lock, since whoever hears of it may do anything."""
-        if self._tell is not None and self.note is not None and self.note != self._told:
-            self._told = self.note
-            self._tell(self.note)
-
-    def _attempt(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        try:
-            return work(self._connection())
-        except sqlite3.DatabaseError as error:
-            if not self._healed(error):
-                raise
-        return work(self._connection())
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._opened is None:
-            try:
-                self._opened = connect(self.path)
-            except StoreError as error:
-                if self._tell is None:
-                    raise
-                self._opened = self._without(error)
-            self.note = self._opened.note or self.note
-            _in_use.add(self)
-        return self._opened.connection
-
-    def _without(self, error: StoreError) -> Opened:
-        """A database in memory in place of the file."""
-        self.note = f"{NOT_KEPT}{error}"
-        return in_memory(self.note)
-
-    def _copied(self, error: sqlite3.DatabaseError) -> Opened | None:
-        """A database in memory with what the file still holds, where that can be read."""
-        copy = None
-        if self.path is not None:
-            with suppress(StoreError):
-                copy = in_place_of(self.path, error)
-        if copy is not None:
-            self.note = copy.note
-        return copy
-
-    def _healed(self, error: sqlite3.DatabaseError) -> bool:
-        """True where the file turned out to be corrupt and has made way for a new one, or will be said to be none."""
-        if self.path is None or not is_corrupt(error):
-            return False
-        self._disconnect()
-        with suppress(OSError, StoreError):
-            self.note = set_aside(self.path) or self.note
-        return True
-
-    def _disconnect(self) -> None:
-        if self._opened is not None:
-            self._opened.connection.close()
-            self._opened = None
-
-    def let_go_of_file(self) -> None:
-        """Disconnect from a file; what is in memory stays. For the moment before a fork."""
-        if self._opened is not None and not self._opened.in_memory:
-            self._disconnect()
-
-
-# SQLite forbids to carry a connection over a fork, even to close it: parent and child would believe in each other's
-# locks. So every file is let go of before a fork, while no statement runs, and opened again when next needed.
-_one_at_a_time = threading.Lock()
-_in_use: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _before_fork() -> None:
-    _one_at_a_time.acquire()
-    for database in list(_in_use):
-        database.let_go_of_file()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release
-    )
+    def lock(self, name: str) -> AbstractContextManager[bool]:
+        """Hold the lock of this name, unless anybody else does: then it is False, and nobody waits."""
+        ...

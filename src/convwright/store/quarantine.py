@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from convwright.errors import StoreError
 from convwright.process import Process, this_process
-from convwright.store.database import Database
+from convwright.store.database import Connection, Database
 
 # What cannot be asked whether it lives, such as a process on another machine, is given this long: no trial takes it.
 UNHEARD_S = 3600.0
@@ -59,13 +59,16 @@ def enter(database: Database, place: Place, fingerprint: str) -> Mark:
     """Write that this process is about to run a candidate."""
     me, token = this_process(), secrets.token_hex(8)
     row = (*place, token, fingerprint, me.host, me.boot, me.pid, me.started, time.time())
-    database.execute(f"INSERT INTO trying ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    # What is tried once more, since a connection was lost, may have come to pass the first time.
+    places = ", ".join("?" * len(row))
+    database.execute(f"INSERT INTO trying ({_COLUMNS}) VALUES ({places}) ON CONFLICT DO NOTHING", row)
     return Mark(place, token, database.open())
 
 
 def leave(database: Database, mark: Mark) -> None:
     """Write that the candidate is done, well or badly. Where the file can no longer be written to, an empty file beside
-    it says so: that takes no room on a full disk."""
+    it says so: that takes no room on a full disk. Of a server's mark this process takes note, and ``tidy`` tries again.
+    """
     values = (*mark.place, mark.token)
     with suppress(StoreError):
         database.execute(_DELETE, values)
@@ -92,6 +95,10 @@ def entries(
 def tidy(database: Database) -> None:
     """Take away what could not be taken away when its candidate was done; the sign last."""
     with suppress(StoreError, OSError):
+        for token in sorted(_done_here):
+            delete = partial(_taken_away, token=token)
+            if database.transaction(delete):
+                _done_here.discard(token)
         found = _left_behind(database.execute(f"SELECT {_COLUMNS} FROM trying"), time.time())
         for entry in found:
             if _is_done(database, entry):
@@ -100,11 +107,15 @@ def tidy(database: Database) -> None:
                     _sign(database.path, entry.token).unlink(missing_ok=True)
 
 
+def _taken_away(connection: Connection, *, token: str) -> bool:
+    return connection.execute("DELETE FROM trying WHERE token = ?", (token,)).rowcount > 0
+
+
 def forget(database: Database, gone: Iterable[Entry]) -> int:
     """Take entries out of quarantine; how many candidates that were."""
     gone = list(gone)
 
-    def delete(connection: sqlite3.Connection) -> None:
+    def delete(connection: Connection) -> None:
         rows = [(*entry.place, entry.token) for entry in gone]
         connection.executemany(_DELETE, rows)
         # A search that was done without them would say that nothing need be tried.
@@ -121,15 +132,22 @@ def _sign(path: Path, token: str) -> Path:
 
 
 def _say_done(path: Path | None, token: str, why: StoreError) -> None:
+    if path is None:  # no place beside a server: other processes believe this mark as long as this one lives
+        _done_here.add(token)
+        return
     try:
-        if path is not None:
-            _sign(path, token).touch()
+        _sign(path, token).touch()
     except OSError:
         raise why from None
 
 
+_done_here: set[str] = set()  # marks that could not be taken away from a server
+
+
 def _is_done(database: Database, entry: Entry) -> bool:
-    return database.path is not None and _sign(database.path, entry.token).exists()
+    if database.path is None:
+        return entry.token in _done_here
+    return _sign(database.path, entry.token).exists()
 
 
 def _left_behind(rows: Iterable[tuple[Any, ...]], now: float) -> list[Entry]:

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self, TextIO, TypeVar
 
 from convwright import strict_json
 from convwright.core.finding import Measurement
+from convwright.core.observation import Observation
 from convwright.errors import BadInput, StoreError
 from convwright.naming import check_not_below_0
+from convwright.process import this_process
 from convwright.settings import store_place
-from convwright.store import quarantine, upkeep
-from convwright.store.database import Database
-from convwright.store.measurement_text import measurement_text, record_of
+from convwright.store import observations, quarantine, upkeep
+from convwright.store.database import Connection, Database
+from convwright.store.file_database import FileDatabase
+from convwright.store.measurement_text import measurement_text
 from convwright.store.quarantine import Place, Quarantined
-from convwright.store.schema import SCHEMA_VERSION
+from convwright.store.schema import PUT_FACT, PUT_FINDING, PUT_PLAN, PUT_SEARCH, PUT_USED, SCHEMA_VERSION, TABLES
+from convwright.store.server_database import ServerDatabase
+from convwright.store.stored import Stored, is_readable, stored_of
 from convwright.store.streams import reading, writing
 from convwright.store.transfer import from_lines, to_lines
 from convwright.store.upkeep import KnownProblem, Merged, Summary
+from convwright.store_url import SCHEMES, StoreUrl
+
+_Result = TypeVar("_Result")
 
 # The time of the last use is written at most this often: reading is no reason to write each time.
 _USED_EVERY_S = 86_400.0
 
 _OF_SUBJECT = "WHERE problem = ? AND device = ?"
-_USED = "INSERT OR REPLACE INTO used VALUES (?, ?, ?)"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What the store knows of one candidate. ``created`` is in seconds since 1970."""
-
-    fingerprint: str
-    measurement: Measurement | None
-    failure: str | None
-    created: float
 
 
 class Store:
-    """Findings by problem, device and candidate, in one SQLite file that many processes share.
+    """Findings by problem, device and candidate, and observations, in one SQLite file that many processes share, or in
+    a database of PostgreSQL that many machines share.
 
     >>> with Store.open(None) as store:
     ...     store.record("ic8ih9oc8kh3", "H200", "cudnn/gemm", "cudnn 9.19", None, "ran out of memory")
@@ -52,20 +48,28 @@ class Store:
     'ran out of memory'
     """
 
-    def __init__(self, path: Path | str | None, tell: Callable[[str], None] | None = None) -> None:
-        if path is not None and not (isinstance(path, Path | str) and str(path)):
+    def __init__(self, path: Path | StoreUrl | str | None, tell: Callable[[str], None] | None = None) -> None:
+        if path is not None and not (isinstance(path, Path | StoreUrl | str) and str(path)):
             raise BadInput(f"a store's `path` must be a path, or None for one in memory, got {path!r}")
-        self._database = Database(store_place("a store", path) if isinstance(path, str) else path, tell)
+        if isinstance(path, Path) and str(path).startswith(tuple(f"{scheme}:/" for scheme in SCHEMES)):
+            raise BadInput("a store's URL must be given as text, since a path loses a slash of it")
+        place = store_place("a store", path) if isinstance(path, str) else path
+        self._database: Database = (
+            ServerDatabase(place, tell) if isinstance(place, StoreUrl) else FileDatabase(place, tell)
+        )
         self._untold: str | None = None
         self.recorded = 0  # findings that this process has kept
+        self.skipped = 0  # observations that could not be read
 
     @classmethod
-    def open(cls, path: Path | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
+    def open(cls, path: Path | StoreUrl | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
         """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory; what
-        a file there holds is used all the same, where it can be read.
+        a file there holds is used all the same, where it can be read. A URL such as postgresql://user@host/database is
+        a database on a server, in which the tables are made.
 
-        A file of a newer convwright, or of another program, is an error. With ``tell`` it is not: findings are then
-        kept in memory, as they are where the file fails later, and ``tell`` is called with the reason.
+        A file of a newer convwright, or of another program, is an error, and so is a server that cannot be used. With
+        ``tell`` it is not: findings are then kept in memory, as they are where the file or the server fails later, and
+        ``tell`` is called with the reason.
         """
         store = cls(path, tell)
         store._database.open()
@@ -73,8 +77,13 @@ class Store:
 
     @property
     def path(self) -> Path | None:
-        """The file that was asked for."""
+        """The file that was asked for; None in memory and on a server."""
         return self._database.path
+
+    @property
+    def place(self) -> str | None:
+        """What was asked for: the file, or the URL without its password; None in memory."""
+        return self._database.place
 
     @property
     def note(self) -> str | None:
@@ -83,17 +92,17 @@ class Store:
 
     @property
     def in_file(self) -> bool:
-        """True where findings are kept in the file; False where they end with the process."""
+        """True where findings are kept in the file, or on the server; False where they end with the process."""
         return self._database.open()
 
     @property
     def reads_file(self) -> bool:
-        """True where what the file holds is known, also where nothing new can be kept there."""
+        """True where what the file or the server holds is known, also where nothing new can be kept there."""
         return self._database.reads_file
 
     @property
     def unkept(self) -> str | None:
-        """Why what is found ends with the process, in words; None where it is kept in the file."""
+        """Why what is found ends with the process, in words; None where it is kept."""
         return None if self.in_file else self.note or "findings are kept in memory only"
 
     def record(
@@ -109,7 +118,7 @@ class Store:
         body = None if measurement is None else measurement_text(measurement)
         place = (problem_key, device_key, candidate_id)
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Connection) -> None:
             # A search rests on its findings: where one of them gives way to one of other versions, it is to be done
             # again under the old versions too.
             connection.execute(
@@ -118,12 +127,38 @@ class Store:
                 (problem_key, device_key, *place, fingerprint),
             )
             connection.execute(
-                "INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)",
+                PUT_FINDING,
                 (*place, fingerprint, body, failure, time.time()),
             )
 
         self._database.transaction(write)
         self.recorded += 1
+
+    def observe(self, made: Iterable[Observation]) -> int:
+        """Add observations, all or none of them; how many were new. What is there already is not added again."""
+        rows = [observations.row_of(observation) for observation in made]
+        return self._database.transaction(lambda connection: observations.append(connection, rows)) if rows else 0
+
+    def observations(
+        self, device: str | None = None, kind: str | None = None, mode: str | None = None, after: float | None = None
+    ) -> Iterator[Observation]:
+        """Observations of a device (by its key), of a kind of problems and of a mode that were made ``after`` a time in
+        seconds since 1970, the oldest first; None means any.
+
+        They are read as they are needed, also when others add some meanwhile. What this version cannot read is left
+        out, and counted in ``skipped``.
+        """
+        for body in observations.bodies(self._database, device, kind, mode, after):
+            known = observations.read(body)
+            if known is not None:
+                yield known
+            else:
+                self.skipped += 1
+
+    def observed(self, device: str) -> int:
+        """How many observations there are of a device."""
+        ((count,),) = self._database.execute("SELECT count(*) FROM observation WHERE device = ?", (device,))
+        return int(count)
 
     def knows(self, device_key: str) -> bool:
         """Whether there is any finding of a device."""
@@ -136,7 +171,7 @@ class Store:
             "WHERE device = ? AND measurement LIKE ? ORDER BY created DESC LIMIT ?",
             (device_key, f'%"{condition}"%', most),
         )
-        stored = [(candidate, _stored(*columns)) for candidate, *columns in rows]
+        stored = [(candidate, stored_of(*columns)) for candidate, *columns in rows]
         return [(id_, each.measurement) for id_, each in stored if each is not None and each.measurement is not None]
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
@@ -152,14 +187,14 @@ class Store:
         )
         if rows:
             self._note_use(problem_key, device_key)
-        return {candidate: _stored(*columns) for candidate, *columns in rows}
+        return {candidate: stored_of(*columns) for candidate, *columns in rows}
 
     def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
         """Make findings as if they had never been, and so the searches that rest on them."""
         subject = (problem_key, device_key)
         places = [(*subject, candidate) for candidate in candidate_ids]
 
-        def delete(connection: sqlite3.Connection) -> None:
+        def delete(connection: Connection) -> None:
             connection.executemany(f"DELETE FROM finding {_OF_SUBJECT} AND candidate = ?", places)
             connection.execute(f"DELETE FROM search {_OF_SUBJECT}", subject)
 
@@ -169,7 +204,7 @@ class Store:
         """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
         quarantine.tidy(self._database)
         self._database.execute(
-            "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)",
+            PUT_SEARCH,
             (problem_key, device_key, scope, strict_json.dumps(list(candidate_ids)), time.time()),
         )
 
@@ -188,10 +223,10 @@ class Store:
         """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""
         subject = (problem_key, device_key)
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Connection) -> None:
             row = (*subject, candidate_id, fingerprint, body)
-            connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?, ?, ?)", row)
-            connection.execute(_USED, (*subject, time.time()))
+            connection.execute(PUT_PLAN, row)
+            connection.execute(PUT_USED, (*subject, time.time()))
 
         with self._tolerantly():
             self._database.transaction(write)
@@ -207,16 +242,14 @@ class Store:
         return str(rows[0][0]) if rows else None
 
     def record_fact(self, device_key: str, name: str, body: str) -> None:
-        """Keep what is known of a device itself, such as its host costs. Export leaves it out."""
+        """Keep what is known of a device in this machine, such as its host costs. Export leaves it out."""
         with self._tolerantly():
-            self._database.execute(
-                "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", (device_key, name, body, time.time())
-            )
+            self._database.execute(PUT_FACT, (device_key, self._of_machine(name), body, time.time()))
 
     def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
         """What was kept under this name, if it is not older than that."""
         rows = self._database.execute(
-            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, name)
+            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, self._of_machine(name))
         )
         return str(rows[0][0]) if rows and 0 <= time.time() - rows[0][1] < younger_than_s else None
 
@@ -255,13 +288,16 @@ class Store:
         return quarantine.forget(self._database, found)
 
     def export(self, target: Path | str | TextIO) -> int:
-        """Write all findings and searches as lines of JSON; how many lines, the first one aside."""
+        """Write all findings, searches and observations as lines of JSON; how many lines, the first one aside."""
         if isinstance(target, Path | str) and self.path is not None and _is_same_file(Path(target), self.path):
             raise BadInput(f"{target} is the store itself, which its findings would take the place of")
         rows = self._database.transaction(upkeep.everything)
+        count = -1
         with writing(target) as file:
-            file.writelines(f"{line}\n" for line in to_lines(rows))
-        return len(rows.findings) + len(rows.searches)
+            for line in to_lines(rows, observations.bodies(self._database, None, None, None, None)):
+                file.write(f"{line}\n")
+                count += 1
+        return count
 
     def load(self, source: Path | str | TextIO) -> Merged:
         """Take in what ``export`` wrote. Newer findings win; where a line is bad nothing is taken in."""
@@ -285,13 +321,22 @@ class Store:
             lambda connection: upkeep.prune(connection, older_than_s, keep_fingerprints, is_readable)
         )
 
+    def prune_observations(self, older_than_s: float) -> int:
+        """Remove observations that were made so long ago; how many."""
+        check_not_below_0("`older_than_s`", older_than_s)
+        cutoff = time.time() - older_than_s
+
+        def delete(connection: Connection) -> int:
+            return connection.execute("DELETE FROM observation WHERE created < ?", (cutoff,)).rowcount
+
+        return self._database.transaction(delete)
+
     def summary(self) -> Summary:
         """What there is in the store."""
         devices = self._database.transaction(upkeep.devices)
         ((searches,),) = self._database.execute("SELECT count(*) FROM search")
-        path = self.path if self.reads_file else None
-        nbytes = upkeep.nbytes_of(path) if path else 0
-        return Summary(path, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
+        place, nbytes = (self.place, self._database.nbytes()) if self.reads_file else (None, 0)
+        return Summary(place, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
 
     def problems(self, problem_key: str | None = None) -> tuple[KnownProblem, ...]:
         """What is known of which problems, or of this one, on which devices; in the order of their keys."""
@@ -300,14 +345,22 @@ class Store:
     def clear(self) -> None:
         """Forget everything."""
 
-        def delete(connection: sqlite3.Connection) -> None:
-            for table in ("search", "finding", "used", "trying", "plan", "fact"):
+        def delete(connection: Connection) -> None:
+            for table in TABLES:
                 connection.execute(f"DELETE FROM {table}")
 
         self._database.transaction(delete)
 
+    def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Run several statements on the database, all or none of which count. ``work`` may be called twice."""
+        return self._database.transaction(work)
+
+    def lock(self, name: str) -> AbstractContextManager[bool]:
+        """Hold the lock of this name among all who use the store; False where anybody else holds it."""
+        return self._database.lock(name)
+
     def close(self) -> None:
-        """Let go of the file. A store that is used again opens it again."""
+        """Let go of the file or the connection. A store that is used again opens it again."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -318,12 +371,16 @@ class Store:
     ) -> None:
         self.close()
 
+    def _of_machine(self, name: str) -> str:
+        """Two machines with one kind of GPU differ in their processors, and in what else runs on them."""
+        return f"{name}, on {this_process().host}" if self._database.is_shared else name
+
     def _note_use(self, problem_key: str, device_key: str) -> None:
         subject, now = (problem_key, device_key), time.time()
         last = self._database.execute(f"SELECT last FROM used {_OF_SUBJECT}", subject)
         if not last or now - last[0][0] > _USED_EVERY_S:
             with self._tolerantly():
-                self._database.execute(_USED, (*subject, now))
+                self._database.execute(PUT_USED, (*subject, now))
 
     @contextmanager
     def _tolerantly(self) -> Iterator[None]:
@@ -336,17 +393,3 @@ class Store:
 
 def _is_same_file(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
-
-
-def is_readable(measurement: str | None) -> bool:
-    """Whether a measurement is such as this version of convwright keeps."""
-    return measurement is None or _stored("", measurement, None, 0.0) is not None
-
-
-def _stored(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
-    """None where the measurement is not such as this version of convwright keeps."""
-    try:
-        body = None if measurement is None else Measurement.from_json(record_of(measurement))
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
-        return None
-    return Stored(fingerprint, body, failure, created)

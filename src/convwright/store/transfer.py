@@ -1,4 +1,4 @@
-"""Findings and searches as lines of JSON, to carry them to another machine and back.
+"""Findings, searches and observations as lines of JSON, to carry them to another machine and back.
 
 The first line says which schema the others follow. JSON has no infinities and NaNs: in a measurement these become the
 words "inf", "-inf" and "nan".
@@ -13,14 +13,19 @@ from typing import Any, NamedTuple
 
 from convwright import strict_json
 from convwright.core.finding import Interval, Measurement
+from convwright.core.observation import SCHEMA as OBSERVATION
+from convwright.core.observation import Observation, Outcome
 from convwright.errors import BadInput, StoreError
 from convwright.naming import printable
 from convwright.store.measurement_text import measurement_text, record_of
+from convwright.store.observations import ObservationRow, row_of
 from convwright.store.schema import SCHEMA_VERSION
 
 _FIRST_SCHEMA = 2  # version 1 could not be exported
 # Host times, which earlier versions exported.
 _NO_LONGER_KEPT = ("host_us", "prepare_host_us")
+# What a library said of an error, which may have several lines.
+_OF_LINES = ("failure", "reason")
 _WORDS = ("inf", "-inf", "nan")
 _FIGURES = (*Interval.__slots__, "relative_l2", "scaled_max", "energy_mj")
 # The most of each that can be meant: a pebibyte, and a thousand calls in each second of some days.
@@ -54,11 +59,12 @@ class Rows(NamedTuple):
 
     findings: list[FindingRow]
     searches: list[SearchRow]
+    observations: list[ObservationRow]
 
 
-def to_lines(rows: Rows) -> Iterator[str]:
-    """One line for the schema, and one for each finding and search, without line ends; one sentence where one of them
-    was changed by hand to what is no JSON."""
+def to_lines(rows: Rows, bodies: Iterable[str] = ()) -> Iterator[str]:
+    """One line for the schema, and one for each finding, each search and each observation, of which the ``bodies`` are
+    given, without line ends; one sentence where one of them was changed by hand to what is no JSON."""
     yield strict_json.dumps({"schema": SCHEMA_VERSION})
     for finding in rows.findings:
         body = None
@@ -68,6 +74,11 @@ def to_lines(rows: Rows) -> Iterator[str]:
     for search in rows.searches:
         candidates = _kept(search.candidates, search, strict_json.loads)
         yield strict_json.dumps({"kind": "search", **search._asdict(), "candidates": candidates})
+    for body in bodies:
+        try:
+            yield strict_json.dumps({"kind": "observation", **strict_json.loads(body)})
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"the observation {body[:40]!r} is damaged in the store: {error}") from None
 
 
 def _kept(text: str, row: FindingRow | SearchRow, read: Callable[[str], Any]) -> Any:
@@ -80,7 +91,7 @@ def _kept(text: str, row: FindingRow | SearchRow, read: Callable[[str], Any]) ->
 
 def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
     """What the lines of the file ``name`` say; one sentence with the line's number where one of them is bad."""
-    rows = Rows([], [])
+    rows = Rows([], [], [])
     first = True
     for number, line in enumerate(lines, start=1):
         try:
@@ -129,8 +140,10 @@ def _add(record: dict[str, Any], rows: Rows) -> None:
         rows.findings.append(_finding(record))
     elif kind == "search":
         rows.searches.append(_search(record))
+    elif kind == "observation":
+        rows.observations.append(_observation(record))
     else:
-        raise ValueError(f"`kind` must be finding or search, got {kind!r}")
+        raise ValueError(f"`kind` must be finding, search or observation, got {kind!r}")
 
 
 def _finding(record: dict[str, Any]) -> FindingRow:
@@ -142,6 +155,28 @@ def _finding(record: dict[str, Any]) -> FindingRow:
 def _search(record: dict[str, Any]) -> SearchRow:
     _check(record, SearchRow._fields)
     return SearchRow(**(_printable(record) | {"candidates": strict_json.dumps(_printable(record["candidates"]))}))
+
+
+def _observation(record: dict[str, Any]) -> ObservationRow:
+    """Nothing that is given may be lost on the way, or it was no observation."""
+    plain = _printable(record)
+    try:
+        observation = Observation.from_json(plain)
+    except (BadInput, AssertionError) as error:
+        raise ValueError(str(error) or "a measurement has a time") from None
+    if observation.to_json() != plain:
+        raise ValueError(f"an observation must hold what {OBSERVATION!r} holds, and nothing else")
+    measured, (expected, holds) = observation.measurement, _RULES["created"]
+    if not holds(observation.created):
+        raise ValueError(f"`created` must be {expected}, got {observation.created:g}")
+    if (measured is None) == (observation.outcome is Outcome.MEASURED):
+        raise ValueError(f"`measurement` and `outcome` must agree, got the outcome {observation.outcome}")
+    if measured is not None:
+        if not _has_numbers(measured):
+            raise ValueError("`measurement` must hold what a measurement holds")
+        _check_times(measured)
+        _check_amounts(measured)
+    return row_of(observation, plain)
 
 
 def _check(record: dict[str, Any], fields: tuple[str, ...]) -> None:
@@ -233,10 +268,10 @@ def _has_numbers(measured: Measurement) -> bool:
 
 
 def _printable(data: Any) -> Any:
-    """Records, lists and texts with printable texts. What a library said of a failure may have several lines."""
+    """Records, lists and texts with printable texts."""
     if isinstance(data, dict):
         return {
-            printable(name): printable(value, lines=True) if name == "failure" and value else _printable(value)
+            printable(name): printable(value, lines=True) if name in _OF_LINES and value else _printable(value)
             for name, value in data.items()
         }
     if isinstance(data, list):

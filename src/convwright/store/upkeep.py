@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+from convwright.store import observations
+from convwright.store.database import Connection
+from convwright.store.schema import PUT_FINDING, PUT_SEARCH
 from convwright.store.transfer import FindingRow, Rows, SearchRow
 
 # What is known of a problem on a device.
 Subject = tuple[str, str]
 
-_SEEN = "SELECT f.*, max(f.created, coalesce(u.last, 0)) FROM finding f LEFT JOIN used u USING (problem, device)"
+_SEEN = (
+    "SELECT f.problem, f.device, f.candidate, f.fingerprint, f.measurement, f.created, coalesce(u.last, 0) "
+    "FROM finding f LEFT JOIN used u ON u.problem = f.problem AND u.device = f.device"
+)
+# Another process may have kept something newer meanwhile.
+_NEWER_FINDING = f"{PUT_FINDING} WHERE excluded.created > finding.created"
+_NEWER_SEARCH = f"{PUT_SEARCH} WHERE excluded.created > search.created"
 _WITHOUT_FINDING = (
     "NOT EXISTS (SELECT 1 FROM finding f "
     "WHERE f.problem = plan.problem AND f.device = plan.device AND f.candidate = plan.candidate)"
@@ -22,7 +29,7 @@ _WITHOUT_FINDING = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """How much is known about one device. Times are in seconds since 1970."""
+    """How much is known about one device. Times are in seconds since 1970, those of findings where there are any."""
 
     device: str
     problems: int
@@ -30,6 +37,7 @@ class DeviceSummary:
     failures: int
     oldest: float
     newest: float
+    observations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +53,10 @@ class KnownProblem:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a store holds. ``path`` None means in memory; ``nbytes`` counts the file with its log."""
+    """What a store holds. ``place`` is its file, or the URL of its database without the password, and None means in
+    memory; ``nbytes`` counts a file with its log."""
 
-    path: Path | None
+    place: str | None
     schema: int
     nbytes: int
     note: str | None
@@ -63,18 +72,23 @@ class Merged:
     findings: int
     searches: int
     older: int
+    observations: int = 0
 
 
-def devices(connection: sqlite3.Connection) -> tuple[DeviceSummary, ...]:
+def devices(connection: Connection) -> tuple[DeviceSummary, ...]:
     """How much is known, device by device."""
     rows = connection.execute(
         "SELECT device, count(DISTINCT problem), count(*), count(failure), min(created), max(created) "
-        "FROM finding GROUP BY device ORDER BY device"
+        "FROM finding GROUP BY device"
     )
-    return tuple(DeviceSummary(*row) for row in rows)
+    known = {device: DeviceSummary(device, *rest) for device, *rest in rows}
+    for device, count, oldest, newest in observations.counts(connection):
+        summary = known.get(device) or DeviceSummary(device, 0, 0, 0, oldest, newest)
+        known[device] = replace(summary, observations=count)
+    return tuple(known[device] for device in sorted(known))
 
 
-def problems(connection: sqlite3.Connection, problem_key: str | None) -> tuple[KnownProblem, ...]:
+def problems(connection: Connection, problem_key: str | None) -> tuple[KnownProblem, ...]:
     """How much is known, problem by problem; or of one problem, device by device."""
     rows = connection.execute(
         "SELECT problem, device, count(*), count(failure), max(created) FROM finding "
@@ -84,14 +98,14 @@ def problems(connection: sqlite3.Connection, problem_key: str | None) -> tuple[K
     return tuple(KnownProblem(*row) for row in rows)
 
 
-def everything(connection: sqlite3.Connection) -> Rows:
-    """All findings and searches, in the order of their keys."""
+def everything(connection: Connection) -> Rows:
+    """All findings and searches, in the order of their keys. Observations may be many: they are read apart."""
     findings = connection.execute("SELECT * FROM finding ORDER BY problem, device, candidate")
     searches = connection.execute("SELECT * FROM search ORDER BY problem, device, scope")
-    return Rows([FindingRow(*row) for row in findings], [SearchRow(*row) for row in searches])
+    return Rows([FindingRow(*row) for row in findings], [SearchRow(*row) for row in searches], [])
 
 
-def merge(connection: sqlite3.Connection, rows: Rows) -> Merged:
+def merge(connection: Connection, rows: Rows) -> Merged:
     """Take findings and searches in; of two about the same the newer is kept."""
     taken, contested = 0, set[Subject]()
     for row in rows.findings:
@@ -102,24 +116,18 @@ def merge(connection: sqlite3.Connection, rows: Rows) -> Merged:
         if known is not None and known[0] != row.fingerprint:
             contested.add((row.problem, row.device))
         if known is None or row.created > known[1]:
-            connection.execute("INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            taken += 1
+            taken += connection.execute(_NEWER_FINDING, row).rowcount
     # A search tells that nothing need be tried again. That is no longer so where one of its findings is not kept.
     _drop_searches(connection, contested)
     fresh = [row for row in rows.searches if (row.problem, row.device) not in contested]
-    searches = sum(
-        connection.execute(
-            "INSERT INTO search VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
-            "SET candidates = excluded.candidates, created = excluded.created WHERE excluded.created > search.created",
-            row,
-        ).rowcount
-        for row in fresh
-    )
-    return Merged(taken, searches, len(rows.findings) + len(fresh) - taken - searches)
+    searches = sum(connection.execute(_NEWER_SEARCH, row).rowcount for row in fresh)
+    new = observations.append(connection, rows.observations)
+    given = len(rows.findings) + len(fresh) + len(rows.observations)
+    return Merged(taken, searches, given - taken - searches - new, new)
 
 
 def prune(
-    connection: sqlite3.Connection,
+    connection: Connection,
     older_than_s: float | None,
     keep_fingerprints: Mapping[str, Collection[str]] | None,
     is_readable: Callable[[str | None], bool],
@@ -130,8 +138,8 @@ def prune(
     keep = keep_fingerprints or {}
     doomed = [
         (row[0], row[1], row[2])
-        for *row, seen in connection.execute(_SEEN)
-        if seen < cutoff or row[3] not in keep.get(row[1], (row[3],)) or not is_readable(row[4])
+        for *row, created, last in connection.execute(_SEEN)
+        if max(created, last) < cutoff or row[3] not in keep.get(row[1], (row[3],)) or not is_readable(row[4])
     ]
     for table in ("finding", "plan"):
         connection.executemany(f"DELETE FROM {table} WHERE problem = ? AND device = ? AND candidate = ?", doomed)
@@ -152,7 +160,7 @@ def prune(
     return len(doomed)
 
 
-def _drop_stale_plans(connection: sqlite3.Connection, keep: Mapping[str, Collection[str]]) -> None:
+def _drop_stale_plans(connection: Connection, keep: Mapping[str, Collection[str]]) -> None:
     """Remove plans of other versions, also of candidates that have no findings, as those inside of rewrites."""
     for device, counting in keep.items():
         kept = connection.execute("SELECT problem, candidate, fingerprint FROM plan WHERE device = ?", (device,))
@@ -160,11 +168,12 @@ def _drop_stale_plans(connection: sqlite3.Connection, keep: Mapping[str, Collect
         connection.executemany("DELETE FROM plan WHERE problem = ? AND device = ? AND candidate = ?", stale)
 
 
-def _drop_old_plans(connection: sqlite3.Connection, cutoff: float) -> None:
+def _drop_old_plans(connection: Connection, cutoff: float) -> None:
     """Remove plans of candidates that have no findings where nobody has used them since then. Earlier versions did not
     note when they kept one: what has no time has that of the first pruning."""
     connection.execute(
-        f"INSERT OR IGNORE INTO used SELECT DISTINCT problem, device, ? FROM plan WHERE {_WITHOUT_FINDING}",
+        f"INSERT INTO used SELECT DISTINCT problem, device, CAST(? AS REAL) FROM plan WHERE {_WITHOUT_FINDING} "
+        "ON CONFLICT DO NOTHING",
         (time.time(),),
     )
     connection.execute(
@@ -174,11 +183,5 @@ def _drop_old_plans(connection: sqlite3.Connection, cutoff: float) -> None:
     )
 
 
-def _drop_searches(connection: sqlite3.Connection, subjects: Iterable[Subject]) -> None:
+def _drop_searches(connection: Connection, subjects: Iterable[Subject]) -> None:
     connection.executemany("DELETE FROM search WHERE problem = ? AND device = ?", sorted(subjects))
-
-
-def nbytes_of(path: Path) -> int:
-    """The size of a database's file and of its log."""
-    files = (path, path.with_name(f"{path.name}-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from time import time
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Measurement, says_out_of_memory
 from convwright.core.kinds.problem import Problem
+from convwright.core.observation import Observation, Outcome
 from convwright.core.once import once
 from convwright.core.policy import Policy
 from convwright.settings import BUDGETS_US, Mode
 from convwright.store.quarantine import Quarantined
-from convwright.store.store import Store, Stored
+from convwright.store.store import Store
+from convwright.store.stored import Stored
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 
@@ -101,12 +104,31 @@ class Recall:
         """All measurements, under whatever versions they were taken."""
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
 
-    def record(self, fresh: Iterable[Finding]) -> None:
+    def record(self, fresh: Iterable[Finding], mode: Mode) -> None:
         """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
+        observations = list[Observation]()
         for finding in fresh:
             if finding.failure is not None or (finding.measurement is not None and not finding.unstable):
                 print_, id_ = listing.fingerprint(finding.candidate, self.device), finding.candidate.id
                 self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
+                observations.append(self._observation(finding, print_, mode))
+        self.store.observe(observations)
+
+    def _observation(self, finding: Finding, fingerprint: str, mode: Mode) -> Observation:
+        """What a search saw of a candidate. It keeps no times of single rounds."""
+        return Observation(
+            candidate=finding.candidate,
+            device=self.device.key,
+            fingerprint=fingerprint,
+            outcome=Outcome.FAILED if finding.measurement is None else Outcome.MEASURED,
+            measurement=finding.measurement,
+            reason=finding.failure,
+            rounds_us=(),
+            policy=self.policy,
+            mode=str(mode),
+            budget_us=float(self._budget_us),
+            created=time(),
+        )
 
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
         """Keep that a search is done, and nothing of what it was to be done again for."""

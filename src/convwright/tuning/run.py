@@ -75,7 +75,7 @@ class Run:
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
         # What was checked once is not given up for a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
-        self._recall.record(better)
+        self._recall.record(better, search.mode)
         # What is yet to be compiled, was disturbed by other work or had no memory is for the next search.
         if not self._waiting and not search.is_open and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)

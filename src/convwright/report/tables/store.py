@@ -14,14 +14,14 @@ from convwright.errors import BadInput
 from convwright.naming import singular
 from convwright.report.words.amounts import date_text, iso_text, time_text
 from convwright.store.quarantine import Place, Quarantined
-from convwright.store.store import Stored
+from convwright.store.stored import Stored
 from convwright.store.upkeep import KnownProblem, Summary
 from convwright.wording.compact import compact
 
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Where the store is, how large, and one row per device."""
-    console.print(Text(f"{summary.path} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
+    console.print(Text(f"{summary.place} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
     console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}")
     if not summary.devices:
         console.print("nothing is remembered yet")
@@ -32,19 +32,22 @@ def print_summary(summary: Summary, console: Console) -> None:
             each.problems,
             each.findings,
             each.failures,
+            each.observations,
             date_text(each.oldest),
             date_text(each.newest),
         )
         for each in summary.devices
     ]
-    console.print(_table(("device", "problems", "findings", "of them failures", "oldest", "newest"), rows))
+    console.print(
+        _table(("device", "problems", "findings", "of them failures", "observations", "oldest", "newest"), rows)
+    )
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
     """The same as data; dates are in ISO 8601, and a device's key is what it is called in findings."""
-    counts = ("problems", "findings", "failures")
+    counts = ("problems", "findings", "failures", "observations")
     return {
-        "path": str(summary.path) if summary.path else None,
+        "path": summary.place,
         "schema": summary.schema,
         "nbytes": summary.nbytes,
         "note": summary.note,

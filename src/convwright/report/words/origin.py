@@ -9,7 +9,7 @@ from convwright.core.finding import Finding
 from convwright.report.words.amounts import age_text, date_text
 from convwright.report.words.groups import grouped
 from convwright.store.quarantine import Quarantined
-from convwright.store.store import Stored
+from convwright.store.stored import Stored
 from convwright.tuning.find import Findings
 from convwright.wording.conditions_text import either, values_of
 
