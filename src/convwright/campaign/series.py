@@ -1,0 +1,105 @@
+"""The tasks of a campaign, added to its claims in batches as they are needed, and claimed for one worker."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import count
+
+from convwright import strict_json
+from convwright.campaign.adaptive import most_informative
+from convwright.campaign.campaign import Campaign
+from convwright.campaign.drawn import Drawn
+from convwright.campaign.problems import is_again, problem_at
+from convwright.core.device import DeviceFacts
+from convwright.core.predictor import Predictor
+from convwright.errors import BadInput
+from convwright.store.claims import Claims
+from convwright.store.store import Store
+
+# Problems that are added at once, and of how many an adaptive campaign chooses them.
+_BATCH, _POOL = 64, 256
+# A worker that has not been heard of for so long has lost its tasks to whoever asks next.
+STALE_S = 60.0
+
+
+class Series:
+    """A campaign's tasks on one kind of device, whoever measures. Batches that several add at once are the same, so
+    that they count once."""
+
+    def __init__(
+        self, campaign: Campaign, device: DeviceFacts, store: Store, predictor: Predictor | None = None
+    ) -> None:
+        self.campaign, self.device = campaign, device
+        self.claims = Claims(store, f"{campaign.name} on {device.key}")
+        self._store, self._predictor = store, predictor
+        self._adding = threading.Lock()
+        self._check()
+
+    def claim(self, worker: str, most: int) -> list[Drawn]:
+        """At most so many tasks, which nobody else does while ``worker`` is heard of."""
+        while not (claimed := self.claims.claim(worker, most, STALE_S)):
+            self._add(seen=self._batches())
+        return [Drawn.read(body) for _, body in claimed]
+
+    def _check(self) -> None:
+        """A campaign that is continued draws as it did before: else its sequence would have gaps and repetitions."""
+        drawn_by = strict_json.dumps(self.campaign.drawn_by, sort_keys=True)
+        before = self._store.fact(self.device.key, self._fact("draws"))
+        if before is None:
+            self._store.record_fact(self.device.key, self._fact("draws"), drawn_by)
+        elif before != drawn_by:
+            raise BadInput(
+                f"the campaign {self.campaign.name!r} on {self.device.key} draws problems by {before}, and not by "
+                f"{drawn_by}: continue it as it was begun, or give this one another name"
+            )
+
+    def _fact(self, what: str) -> str:
+        return f"campaign {self.campaign.name} {what}"
+
+    def _batches(self) -> int:
+        """How many batches were added, as far as anybody wrote down."""
+        return int(self._store.fact(self.device.key, self._fact("batches")) or 0)
+
+    def _add(self, seen: int) -> None:
+        """Add the batch after so many, unless another thread has done so meanwhile."""
+        with self._adding:
+            if self._batches() != seen:
+                return
+            batch = self._batch(seen)
+            again = [
+                Drawn(each.problem, each.origin, each.number, again=True)
+                for each in batch
+                if is_again(self.campaign, each.number)
+            ]
+            self.claims.add({each.name: each.text() for each in (*batch, *again)})
+            self._store.record_fact(self.device.key, self._fact("batches"), str(seen + 1))
+
+    def _batch(self, place: int) -> list[Drawn]:
+        size = _POOL if self.campaign.adaptive else _BATCH
+        pool = [problem_at(self.campaign, self.device, place * size + number) for number in range(size)]
+        if not self.campaign.adaptive or self._predictor is None:
+            return pool[:_BATCH]
+        return most_informative(pool, self._predictor, self.device, _BATCH)
+
+
+class Turns:
+    """The tasks of one worker, one after the other, claimed a few at a time."""
+
+    def __init__(self, series: Series, worker: str, *, most: int) -> None:
+        self.series, self.worker = series, worker
+        self._most = most
+        self._claimed: deque[Drawn] = deque()
+
+    def next(self) -> Drawn:
+        if not self._claimed:
+            self._claimed.extend(self.series.claim(self.worker, self._most))
+        return self._claimed.popleft()
+
+
+_lane_numbers = count()
+
+
+def lane_number() -> int:
+    """Another number for each worker of this process."""
+    return next(_lane_numbers)
