@@ -190,7 +190,8 @@ def _prose(thing: Any) -> str:
 
 def _signature(function: Any, name: str) -> str:
     """``name(first: int, *, second: str = "x") -> str``, one parameter a line where that is too long."""
-    signature, entering = inspect.signature(function), inspect.isgeneratorfunction(inspect.unwrap(function))
+    signature, made_of = inspect.signature(function), inspect.unwrap(function)
+    entering = made_of is not function and inspect.isgeneratorfunction(made_of)  # it is a context manager
     words, star = [], False
     for parameter in signature.parameters.values():
         if parameter.name == "self":

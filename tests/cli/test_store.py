@@ -181,12 +181,14 @@ def test_list_of_a_problem_tells_what_is_known_of_it_the_fastest_first(problem: 
 def test_export_and_import_carry_findings(run: Run, path: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "findings.jsonl", tmp_path / "other.sqlite"
     code, out, _ = run("export", str(file))
-    assert (code, out) == (0, f"4 lines of findings and searches written to {file}\n")
+    assert (code, out) == (0, f"4 lines of findings, searches and observations written to {file}\n")
     code, out, _ = run("import", str(file), store=other)
     assert code == 0
-    assert out == "taken in: 3 findings, 1 finished search; left out, since not newer than what was known: 0\n"
+    assert out == (
+        "taken in: 3 findings, 1 finished search, 0 observations; left out, since not newer than what was known: 0\n"
+    )
     assert names(other) == names(path)
-    assert data(run, "import", str(file)) == {"findings": 0, "searches": 0, "older": 4}
+    assert data(run, "import", str(file)) == {"findings": 0, "searches": 0, "observations": 0, "older": 4}
     assert data(run, "export", str(file)) == {"lines": 4, "file": str(file)}
 
 
@@ -238,7 +240,7 @@ def test_prune_takes_out_what_does_not_count_on_devices_that_are_here(run: Run, 
         for key in (cpu.key, f"{cpu.name}, 97 threads"):
             for name, fingerprint in (("old", "torch 1.0"), *((print_, print_) for print_ in prints)):
                 store.record(KEY, key, name, fingerprint, measurement(1.0), None)
-    assert data(run, "prune", "--stale") == {"removed": 2}
+    assert data(run, "prune", "--stale") == {"removed": 2, "observations": 0}
     with Store.open(path) as store:
         assert set(store.findings(KEY, cpu.key)) == prints
         assert set(store.findings(KEY, f"{cpu.name}, 97 threads")) == prints
