@@ -48,13 +48,21 @@ def plan_of(campaign: Campaign, drawn: Drawn, process: Process) -> Planned:
 
 
 class Ahead:
-    """A thread that keeps problems ready. What it raises is raised by ``next``."""
+    """A thread that keeps problems ready. What it raises is raised by ``next``. ``process`` makes the process that it
+    asks, which is told when nobody waits for it any more."""
 
-    def __init__(self, campaign: Campaign, turns: Turns, process: Process, ends: Callable[[], bool]) -> None:
-        self._campaign, self._turns, self._process, self._ends = campaign, turns, process, ends
+    def __init__(
+        self,
+        campaign: Campaign,
+        turns: Turns,
+        process: Callable[[Callable[[], bool]], Process],
+        ends: Callable[[], bool],
+    ) -> None:
+        self._campaign, self._turns, self._ends = campaign, turns, ends
         self._ready: queue.Queue[Planned] = queue.Queue(_READY)
         self._error: BaseException | None = None
         self._ended = threading.Event()
+        self._process = process(self._is_over)
         self._thread = threading.Thread(target=self._run, name="convwright-planning", daemon=True)
         self._thread.start()
 
@@ -70,7 +78,7 @@ class Ahead:
     def end(self) -> None:
         """Prepare no more."""
         self._ended.set()
-        self._thread.join(_MOST_PLANNING_S)
+        self._thread.join()
         self._process.end()
 
     def _is_over(self) -> bool:

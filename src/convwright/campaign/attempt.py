@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
 
-from convwright.campaign.campaign import Campaign
+from convwright.campaign.campaign import MODE, Campaign
 from convwright.campaign.drawn import Drawn
 from convwright.campaign.listed import Listed
 from convwright.core.error_rule import absolute_objection
@@ -26,8 +26,7 @@ from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, QuickTi
 from convwright.tuning.trials.side_by_side import Stopwatch, with_errors
 from convwright.tuning.trials.trial import Bench
 
-MODE = "campaign"
-_ENERGY_S = 5.0
+ENERGY_S = 5.0
 # A candidate that takes so many times as long as the best of its problem, and more than so long, is not run again
 # after its first runs: time is better spent on others.
 _SLOW, _SLOW_US = 5.0, 20_000.0
@@ -127,7 +126,7 @@ class Station:
         if finding is None:  # its time drowned in other work
             return stopwatch.of_look(look, None), look.runs_us
         if attempt.wants_energy:
-            finding = with_energy(finding, look.trial, stopwatch, _ENERGY_S)
+            finding = with_energy(finding, look.trial, stopwatch, ENERGY_S)
         return finding, stopwatch.rounds_us.get(candidate, ())
 
 

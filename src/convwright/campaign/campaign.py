@@ -10,6 +10,8 @@ from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.naming import check_above_0, is_whole
 
+# The mode of all observations that campaigns make.
+MODE = "campaign"
 # The time of one candidate, in which its call is timed in rounds, and the deadline of all that is done with it.
 TIMING_US = {"cuda": 25_000.0, "cpu": 50_000.0}
 DEADLINE_S = 60.0

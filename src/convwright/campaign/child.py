@@ -91,6 +91,12 @@ def begin(say: Any, start: Start) -> DeviceFacts:
     return facts
 
 
+def forget() -> None:
+    """Be as before the first task."""
+    while _state:
+        _state.pop().store.close()
+
+
 def plan(say: Any, campaign: Campaign, drawn: Drawn) -> Plan:
     """The candidates of a problem. What has to be compiled of them begins to be compiled."""
     from convwright.campaign.listed import worth_measuring

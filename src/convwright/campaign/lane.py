@@ -85,8 +85,12 @@ class Lane:
         self._turns = Turns(job.series, worker, most=1 if site.facts.kind == "cpu" else 4)
         self._ahead: Ahead | None = None
         if site.facts.kind == "cuda":
-            plans = Process(replace(start, measures=False), site.environment, job.ends, job.is_over)
-            self._ahead = Ahead(job.series.campaign, self._turns, plans, job.ends)
+            self._ahead = Ahead(
+                job.series.campaign,
+                self._turns,
+                lambda ends: Process(replace(start, measures=False), site.environment, ends, ends),
+                job.ends,
+            )
 
     def run(self) -> None:
         """One problem after the other."""
@@ -96,6 +100,8 @@ class Lane:
             if planned is None:
                 return
             state, observations = self._measured(planned)
+            if not observations and self._job.ends():
+                return  # nothing of it was tried, so that it is given back
             if self._job.series.claims.finish(planned.drawn.name, self._worker, state, observations):
                 self._job.tally.add(observations)
 

@@ -83,7 +83,7 @@ def sample(
     kind = where.partition(":")[0]
     asked = Campaign(
         campaign or f"seed {seed}", seed, shares_of(sources), repeat, energy_every,
-        TIMING_US.get(kind, 0.0) if timing_us is None else timing_us, deadline_s, most,
+        TIMING_US.get(kind, TIMING_US["cpu"]) if timing_us is None else timing_us, deadline_s, most,
         adaptive or predictor is not None,
     )  # fmt: skip
     place = _place(store)

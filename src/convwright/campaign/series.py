@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from itertools import count
+from itertools import count, islice
 
 from convwright import strict_json
 from convwright.campaign.adaptive import most_informative
-from convwright.campaign.campaign import Campaign
+from convwright.campaign.campaign import MODE, Campaign
 from convwright.campaign.drawn import Drawn
 from convwright.campaign.problems import is_again, problem_at
 from convwright.core.device import DeviceFacts
@@ -19,6 +20,8 @@ from convwright.store.store import Store
 
 # Problems that are added at once, and of how many an adaptive campaign chooses them.
 _BATCH, _POOL = 64, 256
+# What was measured lately shows where predictions are off: to read more of it would take seconds.
+_RECENT_S, _MOST_RECENT = 600.0, 500
 # A worker that has not been heard of for so long has lost its tasks to whoever asks next.
 STALE_S = 60.0
 
@@ -80,7 +83,9 @@ class Series:
         pool = [problem_at(self.campaign, self.device, place * size + number) for number in range(size)]
         if not self.campaign.adaptive or self._predictor is None:
             return pool[:_BATCH]
-        return most_informative(pool, self._predictor, self.device, _BATCH)
+        after = time.time() - _RECENT_S
+        recent = islice(self._store.observations(self.device.key, mode=MODE, after=after), _MOST_RECENT)
+        return most_informative(pool, self._predictor, self.device, _BATCH, list(recent))
 
 
 class Turns:

@@ -13,7 +13,7 @@ from convwright.errors import BadInput
 
 _AT_ONCE = 1000
 
-sample_app = typer.Typer(help="Measure many candidates of many problems for a while; export, import.")
+sample_app = typer.Typer()
 
 
 @sample_app.callback(invoke_without_command=True)
