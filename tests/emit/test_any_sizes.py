@@ -395,7 +395,7 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
         ({"dtype": "bf16", "device": "t4"}, "Tesla T4 has no arithmetic for bf16"),
         ({"layout": None}, "layout must be one of nchw, nhwc, got None"),
         ({"epilogue": None}, r"`epilogue` must be a text, for example 'bias\+relu', got None"),
-        ({"store": 5}, "`store` must be a Store, its path, or None"),
+        ({"store": 5}, "`store` must be a Store, its path or URL, or None"),
         ({"device": 5}, "got 5"),
         ({"name": 5}, "the name must be letters, .* got 5"),
         ({"name": "pthread"}, "the name pthread is one of the headers"),

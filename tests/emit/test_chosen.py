@@ -214,7 +214,7 @@ def test_what_is_no_problem_is_bad_input() -> None:
         ({"name": 5}, "the name must be letters, .* got 5"),
         ({"algorithm": None}, "such as cudnn/gemm or cudnn/engine-48, got None"),
         ({"algorithm": 7}, "such as cudnn/gemm or cudnn/engine-48, got 7"),
-        ({"store": 5}, "`store` must be a Store, its path, or None"),
+        ({"store": 5}, "`store` must be a Store, its path or URL, or None"),
         ({"device": 5}, "got 5"),
     ],
 )

@@ -64,7 +64,7 @@ def find(
     ``weight``, or an ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode``
     "heuristic" runs nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate;
     ``budget_us`` is the time for either. Where nothing runs, arguments that say how to measure are errors. Findings are
-    remembered in ``store``, a ``Store`` or its path, by default the one of this process.
+    remembered in ``store``, a ``Store``, its path or its URL, by default the one of this process.
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its

@@ -90,9 +90,9 @@ def emit_c_dynamic(
     """Forward convolutions in two dimensions, of sizes that are told at the call, as a C source file and its header.
 
     What runs for the sizes of the problems in ``table`` is chosen now, as ``emit_c`` chooses, and written into the
-    file; by default these are all problems of this kind that ``store``, a ``Store`` or its path, knows on ``device``.
-    For other sizes cuDNN's heuristic is asked when they are met, within the arithmetic that ``policy`` permits.
-    ``left_out`` of the result says which of the problems have no row, and why.
+    file; by default these are all problems of this kind that ``store``, a ``Store``, its path or its URL, knows on
+    ``device``. For other sizes cuDNN's heuristic is asked when they are met, within the arithmetic that ``policy``
+    permits. ``left_out`` of the result says which of the problems have no row, and why.
 
     >>> emitted = emit_c_dynamic(["mb1ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc"], dtype="fp16", layout="nhwc", device="h200")
     >>> len(emitted.chosen), "int conv_run(conv_cache *cache, int64_t n" in emitted.header

@@ -36,9 +36,9 @@ def emit_c(
     """A convolution of cuDNN's as a C source file and its header, which need neither Python nor PyTorch.
 
     ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API, which has to keep to what
-    ``policy`` says; "auto" is the best that ``store``, a ``Store`` or its path, knows under ``policy``, or else the
-    first that cuDNN's heuristic proposes. ``device`` is the GPU that the file will run on, here or elsewhere. ``name``
-    is what the files are called, and what every name in the header begins with.
+    ``policy`` says; "auto" is the best that ``store``, a ``Store``, its path or its URL, knows under ``policy``, or
+    else the first that cuDNN's heuristic proposes. ``device`` is the GPU that the file will run on, here or elsewhere.
+    ``name`` is what the files are called, and what every name in the header begins with.
 
     >>> emitted = emit_c("mb32ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc ep:bias+relu", device="h200")
     >>> "int conv_run(conv_plan *plan, const void *first" in emitted.header

@@ -54,6 +54,11 @@ class Database(Protocol):
     def note(self) -> str | None: ...
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other machines use it, too."""
+        ...
+
+    @property
     def reads_file(self) -> bool:
         """True where what is kept there is known, whether or not anything new is."""
         ...

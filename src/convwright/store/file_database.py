@@ -24,6 +24,8 @@ class FileDatabase:
     With ``tell``, which hears each note, nothing fails: what cannot be used makes way for a database in memory.
     """
 
+    is_shared = False
+
     def __init__(self, path: Path | None, tell: Callable[[str], None] | None = None) -> None:
         self.path = path
         self.note: str | None = None

@@ -53,6 +53,8 @@ STEPS = (
             mode TEXT NOT NULL, arithmetic TEXT, max_workspace_bytes INTEGER, deterministic INTEGER NOT NULL,
             budget_us REAL, created REAL NOT NULL, body TEXT NOT NULL
         )""",
+        # A search asks for the newest findings of its device, of which a shared store has those of many.
+        "CREATE INDEX IF NOT EXISTS finding_of_device ON finding (device, created)",
         "CREATE INDEX IF NOT EXISTS observation_created ON observation (created, key)",
         "CREATE INDEX IF NOT EXISTS observation_of_device ON observation (device, created, key)",
         # A worker's heartbeat has a table of its own: it is written every few seconds.

@@ -25,6 +25,7 @@ class ServerDatabase:
     used, a database in memory takes its place for good."""
 
     path: Path | None = None
+    is_shared = True
 
     def __init__(self, url: StoreUrl, tell: Callable[[str], None] | None = None) -> None:
         self._url, self._tell = url, tell

@@ -15,6 +15,7 @@ from convwright.core.finding import Measurement
 from convwright.core.observation import Observation
 from convwright.errors import BadInput, StoreError
 from convwright.naming import check_not_below_0
+from convwright.process import this_process
 from convwright.settings import store_place
 from convwright.store import observations, quarantine, upkeep
 from convwright.store.database import Connection, Database
@@ -249,14 +250,14 @@ class Store:
         return str(rows[0][0]) if rows else None
 
     def record_fact(self, device_key: str, name: str, body: str) -> None:
-        """Keep what is known of a device itself, such as its host costs. Export leaves it out."""
+        """Keep what is known of a device in this machine, such as its host costs. Export leaves it out."""
         with self._tolerantly():
-            self._database.execute(PUT_FACT, (device_key, name, body, time.time()))
+            self._database.execute(PUT_FACT, (device_key, self._of_machine(name), body, time.time()))
 
     def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
         """What was kept under this name, if it is not older than that."""
         rows = self._database.execute(
-            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, name)
+            "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, self._of_machine(name))
         )
         return str(rows[0][0]) if rows and 0 <= time.time() - rows[0][1] < younger_than_s else None
 
@@ -377,6 +378,10 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _of_machine(self, name: str) -> str:
+        """Two machines with one kind of GPU differ in their processors, and in what else runs on them."""
+        return f"{name}, on {this_process().host}" if self._database.is_shared else name
 
     def _note_use(self, problem_key: str, device_key: str) -> None:
         subject, now = (problem_key, device_key), time.time()

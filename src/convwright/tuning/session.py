@@ -352,13 +352,13 @@ def session() -> Session:
 
 @contextmanager
 def using(store: Store | Path | str | None) -> Iterator[Store]:
-    """The store that a caller named, by itself or by its path, or ``none`` for memory only, or the one of this
+    """The store that a caller named, by itself, by its path or URL, or ``none`` for memory only, or the one of this
     process."""
     if store is None or isinstance(store, Store):
         yield store or session().store
         return
     if not isinstance(store, Path | str):
-        raise BadInput(f"`store` must be a Store, its path, or None for the one of this process, got {store!r}")
+        raise BadInput(f"`store` must be a Store, its path or URL, or None for the one of this process, got {store!r}")
     with Store.open(store_place("`store`", store) if isinstance(store, str) else store) as opened:
         yield opened
         if opened.note is not None:
