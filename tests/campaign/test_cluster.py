@@ -34,7 +34,7 @@ class Cluster:
         self.address = f"tcp://127.0.0.1:{port}"
         self._words = (
             ("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
-            ("worker", self.address, "--nthreads", "1", "--resources", resources, "--no-dashboard"),
+            ("worker", self.address, "--nthreads", "1", "--no-nanny", "--resources", resources, "--no-dashboard"),
         )
         self._running: list[subprocess.Popen[bytes]] = []
 

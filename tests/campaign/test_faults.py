@@ -1,27 +1,28 @@
-"""Candidates that end their process or hang, a full disk, a command that is killed: nothing is lost and nothing counts
-twice."""
+"""Candidates that end their process or hang, and a full disk: what was measured is kept."""
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
 import convwright as cw
 from campaign import made_child
-from convwright.campaign import child, series
-from convwright.campaign.drawn import Drawn
+from convwright.campaign import child
+from convwright.campaign.campaign import Campaign
+from convwright.campaign.problems import shares_of
+from convwright.campaign.series import Series
 from convwright.core.observation import Outcome
 from convwright.errors import StoreError
 from convwright.measuring.hardware.machine import device_facts
+from convwright.store.claims import Claims
 from convwright.store.store import Store
+
+
+def claims(store: Store) -> Claims:
+    """The tasks of the campaign that these tests begin."""
+    return Series(Campaign("seed 0", 0, shares_of("networks")), device_facts("cpu"), store).claims
 
 
 class Stop:
@@ -47,7 +48,7 @@ def test_crashes_and_hangs_are_observations_and_an_interrupt_keeps_them(
         seen = list(store.observations(mode="campaign"))
         problem = seen[0].candidate.problem
         quarantined = store.quarantined(problem.key, seen[0].device)
-        tasks = series.Claims(store, f"seed 0 on {seen[0].device}").counts()
+        tasks = claims(store).counts()
     outcomes = {each.candidate.id: each for each in seen}
     assert len(outcomes) == len(seen)
     assert outcomes["ruinous/killed"].outcome is Outcome.CRASHED
@@ -69,68 +70,9 @@ def test_crashes_and_hangs_are_observations_and_an_interrupt_keeps_them(
     assert tasks["open"] >= 63
 
 
-# The command, whose processes measure nothing but PyTorch's own call and one that is as right.
-COMMAND = """
-import sys
-sys.path.append({tests!r})
-from campaign import made_child
-from convwright.campaign import child
-from convwright.cli.main import main
-child.COMMAND = made_child.command("fine")
-main()
-"""
-
-
-def begun(store: Path) -> subprocess.Popen[str]:
-    """The command, which has begun."""
-    script = COMMAND.format(tests=made_child.TESTS)
-    words = ["sample", "--device", "cpu", "--for", "2m", "--sources", "networks", "--store", str(store)]
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-
-
 def done(store: Store) -> int:
     """How many tasks of the campaign were done."""
-    facts = device_facts("cpu")
-    return series.Claims(store, f"seed 0 on {facts.key}").counts()["done"]
-
-
-def test_a_command_that_is_killed_loses_nothing_and_nothing_counts_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "COMMAND", made_child.command("fine"))
-    monkeypatch.setattr(series, "STALE_S", 0.5)
-    place, began_s = tmp_path / "store.sqlite", monotonic()
-    with begun(place) as command, Store.open(place) as store:
-        while not store.observed(device_facts("cpu").key):
-            assert command.poll() is None, command.communicate()
-            assert monotonic() - began_s < 120
-            sleep(0.05)
-        command.send_signal(signal.SIGKILL)
-        command.communicate()
-        before = done(store)
-        with pytest.raises(KeyboardInterrupt):
-            cw.sample("cpu", seconds=120, sources="networks", store=store, progress=Stop(2))
-        after, seen = done(store), list(store.observations())
-    places = Counter(
-        (conditions["problem number"], "measured" in conditions, each.candidate.id)
-        for each in seen
-        if each.measurement is not None
-        for conditions in [dict(each.measurement.conditions)]
-    )
-    assert before >= 1
-    assert after >= before + 2
-    assert set(places.values()) == {1}
-    # The problem that was claimed when the command was killed is anybody's to claim, and no other is missing.
-    with Store.open(place) as store:
-        left = series.Claims(store, f"seed 0 on {seen[0].device}").claim("another", 1000, 0.5)
-    numbers = {int(number) for number, again, _ in places if not again}
-    claimed = {Drawn.read(body).number for _, body in left}
-    assert max(numbers) > min(claimed)
-    assert not numbers & {Drawn.read(body).number for _, body in left if not Drawn.read(body).again}
-    assert numbers | claimed == set(range(64))
+    return claims(store).counts()["done"]
 
 
 def test_a_full_disk_ends_a_campaign_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from convwright.core.record import Record
 from convwright.errors import BadInput
@@ -56,11 +54,7 @@ class Campaign(Record):
         check_above_0("`deadline_s`", self.deadline_s)
 
     @property
-    def drawn_by(self) -> dict[str, Any]:
-        """All that decides which problems are drawn."""
-        kept = ("seed", "shares", "repeat", "adaptive")
-        return {name: value for name, value in self.to_json().items() if name in kept}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**{**record, "shares": tuple((str(name), float(share)) for name, share in record["shares"])})
+    def drawn_by(self) -> str:
+        """All that decides which problems are drawn, in words."""
+        shares = " ".join(f"{name}={share:g}" for name, share in self.shares)
+        return f"seed {self.seed}, {shares}, {self.repeat:g} again{', adaptive' * self.adaptive}"

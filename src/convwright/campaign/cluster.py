@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -21,6 +22,7 @@ from convwright.campaign.series import Series
 from convwright.campaign.site import sites
 from convwright.campaign.tally import Tally
 from convwright.errors import BackendError, BadInput, ConvwrightError, StoreError, first_line
+from convwright.store.claims import Claims
 from convwright.store.store import Store
 from convwright.store_url import StoreUrl
 
@@ -161,6 +163,8 @@ def _shifts(client: Any, asked: Shift, done: _Done, until_s: float, tell: Callab
     """One shift after the other on each device, those of workers that join later included."""
     resource, open_ = RESOURCES[asked.device], list[Any]()
     while True:
+        if client.status != "running":  # Dask would look for it for minutes, and every question would wait for that
+            raise OSError("the connection to the scheduler was lost")
         tell(until_s - monotonic())
         open_ = _still_open(open_, done)
         left_s = until_s - monotonic()
@@ -174,8 +178,6 @@ def _shifts(client: Any, asked: Shift, done: _Done, until_s: float, tell: Callab
             ]
         elif not open_ or left_s < -asked.campaign.deadline_s - _CONNECTING_S:
             return
-        if client.status not in ("running", "connecting"):
-            raise OSError("the connection to the scheduler was lost")
         time.sleep(_POLL_S)
 
 
@@ -193,16 +195,18 @@ def _still_open(futures: Sequence[Any], done: _Done) -> list[Any]:
     return [future for future in futures if future.status == "pending"]
 
 
+def _run(store: Store, run: str) -> Claims:
+    """Where it is written for all machines to read that a run is stopped."""
+    return Claims(store, f"run {run}")
+
+
 def _stop(store: Store, run: str) -> None:
-    store.record_fact("", _fact(run), "stopped")
+    with suppress(StoreError):
+        _run(store, run).add({"stopped": ""})
 
 
 def _is_stopped(store: Store, run: str) -> bool:
     try:
-        return store.fact("", _fact(run)) is not None
+        return any(_run(store, run).counts().values())
     except StoreError:  # who finishes a task will hear of it
         return False
-
-
-def _fact(run: str) -> str:
-    return f"campaign run {run}"

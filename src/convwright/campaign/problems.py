@@ -19,7 +19,7 @@ from convwright.errors import BadInput
 from convwright.naming import between_commas
 
 # Draws until one fits. A device for which none of so many fits is too small for everything.
-_MOST_DRAWS = 5000
+_MOST_DRAWS = 1000
 # Sizes that are log-uniform make mostly tiny problems. So a time is drawn first, and of so many problems the one is
 # taken that needs about as long.
 _CHOICE, _LEAST_US = 4, 2.0

@@ -7,14 +7,12 @@ import time
 from collections import deque
 from itertools import count, islice
 
-from convwright import strict_json
 from convwright.campaign.adaptive import most_informative
 from convwright.campaign.campaign import MODE, Campaign
 from convwright.campaign.drawn import Drawn
 from convwright.campaign.problems import is_again, problem_at
 from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Predictor
-from convwright.errors import BadInput
 from convwright.store.claims import Claims
 from convwright.store.store import Store
 
@@ -27,17 +25,18 @@ STALE_S = 60.0
 
 
 class Series:
-    """A campaign's tasks on one kind of device, whoever measures. Batches that several add at once are the same, so
-    that they count once."""
+    """A campaign's tasks on one kind of device, whoever measures. What draws other problems is another campaign, even
+    of the same name. Batches that several add at once are the same, so that they count once."""
 
     def __init__(
         self, campaign: Campaign, device: DeviceFacts, store: Store, predictor: Predictor | None = None
     ) -> None:
         self.campaign, self.device = campaign, device
-        self.claims = Claims(store, f"{campaign.name} on {device.key}")
+        name = f"{campaign.name} on {device.key}, {campaign.drawn_by}"
+        self.claims = Claims(store, name)
+        self._made = Claims(store, f"{name}: batches")  # one entry for each batch that was added
         self._store, self._predictor = store, predictor
         self._adding = threading.Lock()
-        self._check()
 
     def claim(self, worker: str, most: int) -> list[Drawn]:
         """At most so many tasks, which nobody else does while ``worker`` is heard of."""
@@ -45,24 +44,9 @@ class Series:
             self._add(seen=self._batches())
         return [Drawn.read(body) for _, body in claimed]
 
-    def _check(self) -> None:
-        """A campaign that is continued draws as it did before: else its sequence would have gaps and repetitions."""
-        drawn_by = strict_json.dumps(self.campaign.drawn_by, sort_keys=True)
-        before = self._store.fact(self.device.key, self._fact("draws"))
-        if before is None:
-            self._store.record_fact(self.device.key, self._fact("draws"), drawn_by)
-        elif before != drawn_by:
-            raise BadInput(
-                f"the campaign {self.campaign.name!r} on {self.device.key} draws problems by {before}, and not by "
-                f"{drawn_by}: continue it as it was begun, or give this one another name"
-            )
-
-    def _fact(self, what: str) -> str:
-        return f"campaign {self.campaign.name} {what}"
-
     def _batches(self) -> int:
-        """How many batches were added, as far as anybody wrote down."""
-        return int(self._store.fact(self.device.key, self._fact("batches")) or 0)
+        """How many batches were added, by whomever."""
+        return sum(self._made.counts().values())
 
     def _add(self, seen: int) -> None:
         """Add the batch after so many, unless another thread has done so meanwhile."""
@@ -76,7 +60,7 @@ class Series:
                 if is_again(self.campaign, each.number)
             ]
             self.claims.add({each.name: each.text() for each in (*batch, *again)})
-            self._store.record_fact(self.device.key, self._fact("batches"), str(seen + 1))
+            self._made.add({f"{seen:06d}": ""})
 
     def _batch(self, place: int) -> list[Drawn]:
         size = _POOL if self.campaign.adaptive else _BATCH
