@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from random import Random
 
 from convwright.core.candidate import Candidate
@@ -19,8 +20,8 @@ from convwright.tuning.ranking import by_promise
 # What needs, at the peak rates of the device, so many times as long as the best that is known, tells a predictor
 # nothing that it does not know from physics.
 SLOWER = 5.0
-# At least one candidate in so many is one whose algorithm has another, or a rewrite.
-_OTHERS = 4
+# So many times fewer than `most` are added at least whose algorithm has another candidate, or that are rewrites.
+_OTHERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,18 @@ def worth_measuring(
         (others if algorithm_of(candidate) in known else first).append(candidate)
         known.add(algorithm_of(candidate))
     others = [each for each in (*others, *chains) if best_us is None or not is_hopeless(each, device, best_us)]
-    random.shuffle(others)
-    chosen = [*first, *others[: max(most - len(first), most // _OTHERS)]]
+    chosen = [*first, *_mixed(others, random)[: max(most - len(first), most // _OTHERS)]]
     chosen.sort(key=lambda each: (not is_torch(each) or each.inner is not None, _expected_us(each, device) or 0.0))
     return [Listed(each, listing.fingerprint(each, device), each in first) for each in chosen]
+
+
+def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:
+    """In random order, one of our own kernels and one of the others in turn: libraries have more candidates, and tell
+    less of each."""
+    kernels, others = ([each for each in listed if each.leaf.compiles is compiles] for compiles in (True, False))
+    random.shuffle(kernels)
+    random.shuffle(others)
+    return [each for pair in zip_longest(kernels, others) for each in pair if each is not None]
 
 
 def _allowed(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:

@@ -17,7 +17,7 @@ from convwright.store.claims import Claims
 from convwright.store.store import Store
 
 # Problems that are added at once, and of how many an adaptive campaign chooses them.
-_BATCH, _POOL = 64, 256
+_BATCH, _POOL = 64, 192
 # What was measured lately shows where predictions are off: to read more of it would take seconds.
 _RECENT_S, _MOST_RECENT = 600.0, 500
 # A worker that has not been heard of for so long has lost its tasks to whoever asks next.
