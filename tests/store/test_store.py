@@ -368,7 +368,7 @@ def test_what_a_read_only_file_holds_is_used(in_use: bool) -> None:
             assert (store.note or "").startswith(f"new findings are kept in memory only, since {path} cannot be ")
             assert store.findings(PROBLEM, DEVICE)["torch/default"].measurement == MEASUREMENT
             assert store.search(PROBLEM, DEVICE, "quick") == ("torch/default",)
-            assert store.summary().path == path
+            assert store.summary().place == str(path)
             assert set(store.findings("problem", "device")) == ({f"writer/{i}" for i in range(11)} if in_use else set())
             record(store, "cudnn/gemm")
             assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default", "cudnn/gemm"}

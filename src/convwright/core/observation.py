@@ -6,7 +6,7 @@ A ``Finding`` is the latest knowledge of a candidate, for a choice. An ``Observa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, KindError, Measurement
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
-from convwright.core.record import Record
+from convwright.core.record import Record, as_record
 from convwright.errors import BadInput
 
 SCHEMA = "convwright observation 1"
@@ -56,8 +56,9 @@ class Observation(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON, which ``from_json`` reads."""
-        rest = Record.to_json(replace(self, candidate=None))  # most of the time would go to records of the problem
-        return {"schema": SCHEMA, **rest, "candidate": candidate_record(self.candidate)}
+        names = (each.name for each in fields(self) if each.name != "candidate")  # whose problem would take longest
+        rest = {name: as_record(getattr(self, name), infinite=str) for name in names}
+        return {"schema": SCHEMA, "candidate": candidate_record(self.candidate), **rest}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Observation:
