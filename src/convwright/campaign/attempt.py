@@ -27,9 +27,9 @@ from convwright.tuning.trials.side_by_side import Stopwatch, with_errors
 from convwright.tuning.trials.trial import Bench
 
 ENERGY_S = 5.0
-# A candidate that takes so many times as long as the best of its problem, and more than so long, is not run again
-# after its first runs: time is better spent on others.
-_SLOW, _SLOW_US = 5.0, 20_000.0
+# A candidate that takes so many times as long as the best of its problem is not run again after its first runs where
+# rounds would need more than the usual time: that is better spent on others.
+_SLOW = 5.0
 # A first run that takes longer is the only one.
 _PATIENCE_US = 1e6
 # Rounds of a call take up to three times as long as the call, and two calls come before them. The budget of a long call
@@ -118,10 +118,11 @@ class Station:
 
     def _timed(self, attempt: Attempt, look: QuickTiming) -> tuple[Finding, tuple[float, ...]]:
         stopwatch, candidate = Stopwatch(self.bench), attempt.listed.candidate
-        if look.cold or look.look_us > max(_SLOW * attempt.best_us, _SLOW_US):
+        usual_us = attempt.campaign.timing_us
+        budget_us = timing_budget_us(look.look_us, usual_us)
+        if look.cold or (budget_us > usual_us and look.look_us > _SLOW * attempt.best_us):
             return stopwatch.of_look(look, None), look.runs_us
-        calls = 1 if look.trial.preparation() is None else 2
-        budget_us = calls * timing_budget_us(look.look_us, attempt.campaign.timing_us)
+        budget_us *= 1 if look.trial.preparation() is None else 2
         finding = stopwatch.heat([look.trial], budget_us).get(candidate)
         if finding is None:  # its time drowned in other work
             return stopwatch.of_look(look, None), look.runs_us
