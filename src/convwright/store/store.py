@@ -22,15 +22,7 @@ from convwright.store.database import Connection, Database
 from convwright.store.file_database import FileDatabase
 from convwright.store.measurement_text import measurement_text
 from convwright.store.quarantine import Place, Quarantined
-from convwright.store.schema import (
-    PUT_FACT,
-    PUT_FINDING,
-    PUT_PLAN,
-    PUT_SEARCH,
-    PUT_USED,
-    SCHEMA_VERSION,
-    TABLES,
-)
+from convwright.store.schema import PUT_FACT, PUT_FINDING, PUT_PLAN, PUT_SEARCH, PUT_USED, SCHEMA_VERSION, TABLES
 from convwright.store.server_database import ServerDatabase
 from convwright.store.stored import Stored, is_readable, stored_of
 from convwright.store.streams import reading, writing
