@@ -58,7 +58,7 @@ PAGES = (
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [int8](../quantize.md), [measuring](../measuring.md).",
         (
-            "find", "show", "why", "advise", "tune", "quantize", "measure", "measure_together", "compare",
+            "find", "show", "why", "advise", "tune", "sample", "quantize", "measure", "measure_together", "compare",
             "device_facts", "Store",
         ),
     ),
@@ -97,7 +97,8 @@ PAGES = (
             "convwright.tuning.session:Choice",
             "convwright.advising.advice:Advice", "convwright.advising.advice:LayerAdvice",
             "convwright.advising.suggestion:Suggestion", "convwright.advising.tuned:Tuned",
-            "convwright.advising.tuned:TunedProblem", "convwright.quantizing.quantized:Quantized",
+            "convwright.advising.tuned:TunedProblem", "convwright.campaign.sampled:Sampled",
+            "convwright.core.observation:Observation", "convwright.quantizing.quantized:Quantized",
             "convwright.quantizing.quantized:QuantizedLayer", "Timing", "convwright.measuring.compare:Verdict",
             "convwright.measuring.energy:Energy", "convwright.measuring.kernels:Kernel", "EmittedC",
         ),

@@ -34,6 +34,7 @@ ORDER = [
     {"api"},
     {"wording"},
     {"engine"},
+    {"campaign"},
     {"placement"},
     {"training"},
     {"nn"},

@@ -15,6 +15,7 @@
     cw.nn.MSDNet(1, 2, depth=100)                         # a mixed-scale dense network in one buffer
     cw.convert(model, choices={"stem": "cudnn/gemm"})     # its layers, each by the algorithm that is named
     cw.tune(model, example)                               # every convolution of a model, remembered
+    cw.sample(seconds=480)                                # many candidates of many problems, for predictions
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
     cw.load(folder)                                       # the same in another process
     cw.place(jobs, devices, estimates)                    # which jobs run where, by times that are given
@@ -60,6 +61,7 @@ _HOMES = {
     "why": "convwright.api.finding",
     "advise": "convwright.advising.advise",
     "tune": "convwright.advising.tuned",
+    "sample": "convwright.campaign.sample",
     "optimize": "convwright.engine.optimize",
     "load": "convwright.engine.loaded",
     "place": "convwright.placement.place",
@@ -115,6 +117,7 @@ if TYPE_CHECKING:
     from convwright.api.tensor_plans import TensorPlan as TensorPlan
     from convwright.api.user_kernels import register_kernel as register_kernel
     from convwright.api.user_kernels import unregister_kernel as unregister_kernel
+    from convwright.campaign.sample import sample as sample
     from convwright.core.device import DeviceFacts as DeviceFacts
     from convwright.core.direction import Direction as Direction
     from convwright.core.policy import Policy as Policy

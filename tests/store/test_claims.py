@@ -211,3 +211,18 @@ def test_a_gpu_is_locked_until_its_process_ends(place: str) -> None:
             pass
         with device_lock(store, "GPU-7"):
             pass
+
+
+def test_what_a_worker_gives_back_is_open_as_if_it_had_never_been_claimed(place: str) -> None:
+    with Store.open(place) as store:
+        claims = Claims(store, "resnets")
+        claims.add({"a": "1", "b": "2", "c": "3"})
+        claims.claim("first", 2, 60.0)
+        claims.claim("second", 1, 60.0)
+        assert claims.finish("a", "first")
+        for _ in range(6):  # a task that ended so many workers would be given up
+            assert claims.release("first") == 1
+            assert claims.claim("first", 5, 60.0) == [("b", "2")]
+        assert claims.release("first") == 1
+        assert claims.release("first") == 0
+        assert counts(claims) == {"open": 1, "claimed": 1, "done": 1}

@@ -25,6 +25,7 @@ from convwright.cli.passes import passes
 from convwright.cli.place import place
 from convwright.cli.quantize import quantize
 from convwright.cli.run import run
+from convwright.cli.sample import sample_app
 from convwright.cli.show_env import show_env
 from convwright.cli.store import store_app
 from convwright.cli.time import time_
@@ -54,6 +55,7 @@ app.command("passes")(passes)
 app.command("place")(place)
 app.command("quantize")(quantize)
 app.command("run")(run)
+app.add_typer(sample_app, name="sample")
 app.command("show-env")(show_env)
 app.add_typer(store_app, name="store")
 app.command("time")(time_)

@@ -42,6 +42,9 @@ _CLAIM = (
     "WHERE campaign = ? AND name = ?"
 )
 _FINISH = f"UPDATE task SET state = ? WHERE campaign = ? AND name = ? AND worker = ? AND state = '{_CLAIMED}'"
+_RELEASE = (
+    f"UPDATE task SET state = '{_OPEN}', claims = claims - 1 WHERE campaign = ? AND worker = ? AND state = '{_CLAIMED}'"
+)
 _BEAT = upsert("worker", ("campaign", "name"), ("beat",))
 
 
@@ -106,6 +109,12 @@ class Claims:
     def beat(self, worker: str) -> None:
         """Say that ``worker`` still works on what it has claimed."""
         self._store.transaction(lambda connection: self._beat(connection, worker))
+
+    def release(self, worker: str) -> int:
+        """Give back what ``worker`` has claimed and not finished, as if it had never been claimed; how many tasks."""
+        return self._store.transaction(
+            lambda connection: connection.execute(_RELEASE, (self._campaign, worker)).rowcount
+        )
 
     def finish(self, name: str, worker: str, state: str = "done", observations: Iterable[Observation] = ()) -> bool:
         """Say how a task ended: "done", "failed", "crashed" or "hung", and add its ``observations``, both or neither.

@@ -51,6 +51,10 @@ class WorkerDied(BackendError):
     """A child ended before it answered, or was ended since it did not answer in time; ``str()`` says how."""
 
 
+class WorkerHung(WorkerDied):
+    """A child was ended since it did not answer in time."""
+
+
 class TaskFailed(BackendError):
     """The task raised; the sentence is the kind of the error and its first line."""
 
@@ -186,7 +190,7 @@ class Worker:
             left_s = until_s - perf_counter()
             if left_s <= 0:
                 self.leave(0.0)
-                raise WorkerDied(f"did not answer within {patience_s:.3g} s")
+                raise WorkerHung(f"did not answer within {patience_s:.3g} s")
             if self._poll.poll(min(left_s, _POLL_S) * 1e3):
                 more = os.read(self._reading, 1 << 16)
                 if not more and _process_ends:

@@ -32,6 +32,7 @@ class Stopwatch:
         self.bench = bench
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
+        self.rounds_us: dict[Candidate, tuple[float, ...]] = {}  # of the latest heat of each
         self._facts = (*conditions(bench.facts), *today(), ("mode", str(bench.mode)), ("cache", "hot"))
 
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
@@ -58,6 +59,7 @@ class Stopwatch:
         times = measure_calls(calls | packs, clock=self.device, budget_us=max(budget_us, 1.0), before=alone)
         # What was read before the first heat may be the clock of a GPU that is idle.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
+        self.rounds_us |= {t.candidate: times[f"run {t.candidate.id}"].round_slopes_us for t in trials}
         return {
             trial.candidate: Finding(trial.candidate, self._measurement(trial, times))
             for trial in trials

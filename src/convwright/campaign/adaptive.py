@@ -1,0 +1,69 @@
+"""Of many problems those from which a predictor would learn most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, log
+
+from convwright.campaign.drawn import Drawn
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.observation import Observation
+from convwright.core.policy import Policy
+from convwright.core.predictor import Predictor
+from convwright.tuning import listing
+
+# How much a candidate says of which nothing is predicted, or that is unlike all that was seen: more than any interval.
+_UNKNOWN, _OUTSIDE = 20.0, 10.0
+# Problems of an origin of which earlier predictions were off by a factor of two count as if their intervals were twice
+# as wide.
+_MOST_OFF = 5.0
+
+
+def most_informative(
+    pool: Sequence[Drawn],
+    predictor: Predictor,
+    device: DeviceFacts,
+    count: int,
+    earlier: Sequence[Observation] = (),
+) -> list[Drawn]:
+    """So many of ``pool``, in its order: those whose candidates are out of the predictor's domain or whose predicted
+    intervals are the widest, and those of origins of which ``earlier`` measurements were furthest from predictions."""
+    off = errors_by_origin(predictor, device, earlier)
+    scores = [_unknown(drawn, predictor, device) + min(off.get(drawn.origin, 0.0), _MOST_OFF) for drawn in pool]
+    best = sorted(range(len(pool)), key=lambda place: -scores[place])[:count]
+    return [pool[place] for place in sorted(best)]
+
+
+def errors_by_origin(predictor: Predictor, device: DeviceFacts, earlier: Sequence[Observation]) -> dict[str, float]:
+    """For each origin by what factor measurements were off, as the mean of |log(measured / predicted)|."""
+    found: dict[str, list[float]] = {}
+    for each in earlier:
+        prediction = predictor.predict(each.candidate, device)
+        measured = each.measurement
+        if prediction is None or measured is None or min(measured.device_us.value, prediction.time_us.value) <= 0:
+            continue
+        origin = dict(measured.conditions).get("origin", "")
+        found.setdefault(origin, []).append(abs(log(measured.device_us.value / prediction.time_us.value)))
+    return {origin: sum(errors) / len(errors) for origin, errors in found.items()}
+
+
+def _unknown(drawn: Drawn, predictor: Predictor, device: DeviceFacts) -> float:
+    """How little is known of a problem's candidates: the mean over the first of each backend."""
+    policy = Policy()
+    candidates = listing.candidates(listing.direct(drawn.problem, device, policy))
+    first = listing.first_of_each(candidates, policy)
+    return sum(_doubt(each, predictor, device) for each in first) / len(first) if first else 0.0
+
+
+def _doubt(candidate: Candidate, predictor: Predictor, device: DeviceFacts) -> float:
+    prediction = predictor.predict(candidate, device)
+    if prediction is None:
+        return _UNKNOWN
+    return (0.0 if prediction.in_domain else _OUTSIDE) + min(_width(prediction.time_us), _OUTSIDE)
+
+
+def _width(interval: Interval) -> float:
+    """The logarithm of how many times as high the upper end is as the lower."""
+    return log(interval.high / interval.low) if 0 < interval.low <= interval.high < inf else inf

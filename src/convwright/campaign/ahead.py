@@ -1,0 +1,130 @@
+"""The next problems of a GPU, listed and compiled by another process while the GPU measures one."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from convwright.campaign.campaign import Campaign
+from convwright.campaign.child import Plan
+from convwright.campaign.drawn import Drawn
+from convwright.campaign.listed import Listed
+from convwright.campaign.process import Process
+from convwright.campaign.series import Turns
+from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
+from convwright.tuning.workers import Abandoned, TaskFailed, WorkerDied
+
+# To list candidates asks libraries, which takes up to a second.
+_MOST_PLANNING_S = 120.0
+# Problems whose kernels are compiled at the same time, and those that are compiled and wait for the GPU.
+_COMPILING, _READY = 12, 8
+# After so long the GPU does without the kernels that are not there.
+_MOST_COMPILING_S = 60.0
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A problem that is ready to be measured, or why its candidates could not be listed."""
+
+    drawn: Drawn
+    policy: Policy
+    listed: tuple[Listed, ...]
+    failed: str | None = None
+
+
+def plan_of(campaign: Campaign, drawn: Drawn, process: Process) -> Planned:
+    """A problem with its candidates."""
+    try:
+        plan: Plan = process.ask("plan", campaign, drawn, patience_s=_MOST_PLANNING_S)
+    except (WorkerDied, TaskFailed) as error:
+        return Planned(drawn, Policy(), (), f"its candidates could not be listed: {error}")
+    return Planned(drawn, plan.policy, plan.listed)
+
+
+class Ahead:
+    """A thread that keeps problems ready. What it raises is raised by ``next``. ``process`` makes the process that it
+    asks, which is told when nobody waits for it any more."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        turns: Turns,
+        process: Callable[[Callable[[], bool]], Process],
+        ends: Callable[[], bool],
+    ) -> None:
+        self._campaign, self._turns, self._ends = campaign, turns, ends
+        self._ready: queue.Queue[Planned] = queue.Queue(_READY)
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        self._process = process(self._is_over)
+        self._thread = threading.Thread(target=self._run, name="convwright-planning", daemon=True)
+        self._thread.start()
+
+    def next(self) -> Planned | None:
+        """The next problem; None where it is time to end."""
+        while not self._ends():
+            with suppress(queue.Empty):
+                return self._ready.get(timeout=_POLL_S)
+            if self._error is not None:
+                raise self._error
+        return None
+
+    def end(self) -> None:
+        """Prepare no more."""
+        self._ended.set()
+        self._thread.join()
+        self._process.end()
+
+    def _is_over(self) -> bool:
+        return self._ended.is_set() or self._ends()
+
+    def _run(self) -> None:
+        try:
+            self._prepare()
+        except Abandoned:
+            pass
+        except BaseException as error:  # whatever it is, the lane has to hear of it
+            self._error = error
+
+    def _prepare(self) -> None:
+        compiling: deque[Planned] = deque()
+        while not self._is_over():
+            is_full = len(compiling) == _COMPILING
+            if not is_full:
+                compiling.append(plan_of(self._campaign, self._turns.next(), self._process))
+            come = [(each, ready) for each in compiling if (ready := self._compiled(each, 0.0)) is not None]
+            if is_full and not come:
+                come = [(compiling[0], self._compiled(compiling[0], _MOST_COMPILING_S) or compiling[0])]
+            for planned, ready in come:
+                compiling.remove(planned)
+                self._put(ready)
+
+    def _compiled(self, planned: Planned, patience_s: float) -> Planned | None:
+        """The problem once its kernels are there; None where they are not yet. With patience it goes on without those
+        that are late."""
+        if planned.failed is not None or not any(each.candidate.leaf.compiles for each in planned.listed):
+            return planned
+        plan = Plan(planned.policy, planned.listed)
+        try:
+            wrong: Mapping[Candidate, str | None] | None = self._process.ask(
+                "compiled", plan, patience_s, patience_s=2 * _MOST_COMPILING_S
+            )
+        except (WorkerDied, TaskFailed):
+            return planned  # what is not compiled will be when it is built
+        if wrong is None:
+            return None
+        late = {kernel for kernel, said in wrong.items() if said is None}
+        listed = (each for each in planned.listed if each.candidate.leaf not in late)
+        return replace(planned, listed=tuple(replace(each, broken=wrong.get(each.candidate.leaf)) for each in listed))
+
+    def _put(self, planned: Planned) -> None:
+        while not self._is_over():
+            with suppress(queue.Full):
+                self._ready.put(planned, timeout=_POLL_S)
+                return

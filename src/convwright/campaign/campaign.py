@@ -1,0 +1,60 @@
+"""What a campaign draws, and how it measures that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.core.record import Record
+from convwright.errors import BadInput
+from convwright.naming import check_above_0, is_whole
+
+# The mode of all observations that campaigns make.
+MODE = "campaign"
+# The time of one candidate, in which its call is timed in rounds, and the deadline of all that is done with it.
+TIMING_US = {"cuda": 25_000.0, "cpu": 50_000.0}
+DEADLINE_S = 60.0
+REPEAT = 0.05
+# More candidates of one problem say less than the first candidates of another.
+MOST_CANDIDATES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign(Record):
+    """Equal campaigns draw the same problems on equal devices.
+
+    ``shares`` says how often problems come from each source. ``repeat`` is the share of the problems that are measured
+    once more, later. ``energy_every`` is how many timings there are for each measurement of energy, None for none.
+    ``timing_us`` is the time for one candidate, ``deadline_s`` the most that it may take with all that belongs to it,
+    and ``most`` how many candidates of a problem are measured. An ``adaptive`` campaign draws several times as many
+    problems, and measures those of which a predictor knows least.
+    """
+
+    name: str
+    seed: int
+    shares: tuple[tuple[str, float], ...]
+    repeat: float = REPEAT
+    energy_every: int | None = None
+    timing_us: float = TIMING_US["cpu"]
+    deadline_s: float = DEADLINE_S
+    most: int = MOST_CANDIDATES
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and self.name.strip()):
+            raise BadInput(f"a campaign needs a name, got {self.name!r}")
+        if not (is_whole(self.seed) and self.seed >= 0):
+            raise BadInput(f"`seed` must be a whole number that is not negative, got {self.seed!r}")
+        if not (isinstance(self.repeat, int | float) and 0 <= self.repeat <= 1):
+            raise BadInput(f"`repeat` is a share of the problems, between 0 and 1, got {self.repeat!r}")
+        if self.energy_every is not None and not (is_whole(self.energy_every) and self.energy_every > 0):
+            raise BadInput(f"`energy_every` must be a whole number above 0, or None, got {self.energy_every!r}")
+        if not (is_whole(self.most) and self.most > 0):
+            raise BadInput(f"`most` must be a whole number above 0, got {self.most!r}")
+        check_above_0("`timing_us`", self.timing_us)
+        check_above_0("`deadline_s`", self.deadline_s)
+
+    @property
+    def drawn_by(self) -> str:
+        """All that decides which problems are drawn, in words."""
+        shares = " ".join(f"{name}={share:g}" for name, share in self.shares)
+        return f"seed {self.seed}, {shares}, {self.repeat:g} again{', adaptive' * self.adaptive}"

@@ -1,0 +1,95 @@
+"""Observations as a file of Apache Parquet, one row each: a table that other programs read, and that is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from convwright.campaign.rows import COLUMNS, observation_of, row_of
+from convwright.core.observation import SCHEMA, Observation
+from convwright.errors import BadInput
+
+# Rows that are held in memory at once.
+_AT_ONCE = 2000
+_KEY = b"convwright"
+
+
+def write(observations: Callable[[], Iterable[Observation]], path: Path | str) -> int:
+    """Write all of them; how many that were. A file that is there is replaced once all are written.
+
+    They are read twice, for their number is not limited: where a candidate failed, the origin of its problem is only
+    known from other observations.
+    """
+    arrow, parquet = _libraries()
+    target, count = Path(path), 0
+    part = target.with_name(f"{target.name}.part")
+    schema, origins = _schema(arrow), _origins(observations())
+    try:
+        with parquet.ParquetWriter(part, schema, compression="zstd", compression_level=9) as file:
+            left = iter(observations())
+            while some := list(islice(left, _AT_ONCE)):
+                rows = [_with_origin(row_of(each), origins) for each in some]
+                file.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                count += len(some)
+        part.replace(target)
+    except OSError as error:
+        raise BadInput(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return count
+
+
+def _origins(observations: Iterable[Observation]) -> dict[str, tuple[str, str]]:
+    """The origin of each problem, and the campaign that drew it."""
+    found: dict[str, tuple[str, str]] = {}
+    for each in observations:
+        conditions = {} if each.measurement is None else dict(each.measurement.conditions)
+        if "origin" in conditions:
+            found[each.candidate.problem.key] = conditions["origin"], conditions.get("campaign", "")
+    return found
+
+
+def _with_origin(row: dict[str, Any], origins: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    if row["origin"] is None and row["problem"] in origins:
+        row["origin"], row["campaign"] = origins[row["problem"]]
+    return row
+
+
+def read(path: Path | str) -> Iterator[Observation]:
+    """The observations of a file that ``write`` wrote."""
+    arrow, parquet = _libraries()
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, arrow.ArrowInvalid) as error:
+        said = "there is no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
+        raise BadInput(f"{path} cannot be read: {said}") from error
+    with file:
+        if (file.schema_arrow.metadata or {}).get(_KEY) != SCHEMA.encode():
+            raise BadInput(f"{path} is a table, but none of observations: its metadata do not say {SCHEMA!r}")
+        for some in file.iter_batches(_AT_ONCE):
+            for row in some.to_pylist():
+                yield observation_of(row)
+
+
+def _schema(arrow: Any) -> Any:
+    types = {
+        "text": arrow.string(), "count": arrow.int64(), "counts": arrow.list_(arrow.int64()),
+        "number": arrow.float64(), "numbers": arrow.list_(arrow.float64()),
+    }  # fmt: skip
+    fields = [arrow.field(name, types[held]) for name, held in COLUMNS.items()]
+    return arrow.schema(fields, metadata={_KEY: SCHEMA.encode()})
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadInput(
+            "a table of observations is written by pyarrow, which is not installed: pip install 'convwright[campaign]'"
+        ) from error
+    return pyarrow, pyarrow.parquet

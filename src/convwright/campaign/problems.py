@@ -1,0 +1,97 @@
+"""The sequence of problems that a campaign measures: each place has its own problem, whoever asks, and whenever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from math import exp, log
+from random import Random
+
+from convwright.campaign.bounds import MOST_US, fits, usual_us
+from convwright.campaign.campaign import Campaign
+from convwright.campaign.drawn import Drawn
+from convwright.campaign.network_layers import network_layer
+from convwright.campaign.other_kinds import other_problem
+from convwright.campaign.random_convolutions import one_by_share, random_convolution
+from convwright.core.device import DeviceFacts
+from convwright.core.kinds.problem import Problem
+from convwright.errors import BadInput
+from convwright.naming import between_commas
+
+# Draws until one fits. A device for which none of so many fits is too small for everything.
+_MOST_DRAWS = 1000
+# Sizes that are log-uniform make mostly tiny problems. So a time is drawn first, and of so many problems the one is
+# taken that needs about as long.
+_CHOICE, _LEAST_US = 4, 2.0
+
+
+def _random(random: Random, device: DeviceFacts) -> tuple[Problem, str]:
+    return random_convolution(random, device), ""
+
+
+_SOURCES: Mapping[str, Callable[[Random, DeviceFacts], tuple[Problem, str]]] = {
+    "random": _random, "networks": network_layer, "kinds": other_problem,
+}  # fmt: skip
+SHARES = (("random", 0.5), ("networks", 0.3), ("kinds", 0.2))
+
+
+def shares_of(given: str | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
+    """Shares as a user writes them. Those that are named without a number are equal.
+
+    >>> shares_of("random=3,kinds=1"), shares_of("networks,kinds")
+    ((('random', 3.0), ('kinds', 1.0)), (('networks', 1.0), ('kinds', 1.0)))
+    """
+    if given is None:
+        return SHARES
+    pairs = dict(_pair(word) for word in between_commas(given)) if isinstance(given, str) else dict(given)
+    for name, share in pairs.items():
+        if name not in _SOURCES:
+            raise BadInput(f"a source of problems is one of {', '.join(_SOURCES)}, got {name!r}")
+        if not (isinstance(share, int | float) and 0 <= share < float("inf")):
+            raise BadInput(f"the share of {name} must be a finite number that is not negative, got {share!r}")
+    if not sum(pairs.values()):
+        raise BadInput("at least one source of problems must have a share above 0")
+    return tuple((name, float(share)) for name, share in pairs.items())
+
+
+def _pair(word: str) -> tuple[str, float]:
+    name, equals, share = word.partition("=")
+    try:
+        return name.strip(), float(share) if equals else 1.0
+    except ValueError:
+        raise BadInput(f"a source is written name or name=share, for example random=2, got {word!r}") from None
+
+
+def problem_at(campaign: Campaign, device: DeviceFacts, number: int) -> Drawn:
+    """The problem at this place of the sequence.
+
+    >>> campaign, device = Campaign("c", 0, SHARES), DeviceFacts("a CPU", "cpu", "any", threads=1)
+    >>> problem_at(campaign, device, 5) == problem_at(campaign, device, 5)
+    True
+    """
+    random = Random(f"{campaign.seed} {number}")
+    source = one_by_share(random, dict(campaign.shares))
+    wanted_us = exp(random.uniform(log(_LEAST_US), log(MOST_US)))
+    choice = [_drawn(random, source, device, number) for _ in range(_CHOICE)]
+    return min(choice, key=lambda drawn: abs(log(max(usual_us(drawn.problem, device), 1e-3) / wanted_us)))
+
+
+def _drawn(random: Random, source: str, device: DeviceFacts, number: int) -> Drawn:
+    for _ in range(_MOST_DRAWS):
+        try:
+            problem, part = _SOURCES[source](random, device)
+        except BadInput:  # such as a window that is larger than its image
+            continue
+        if problem.output.numel and fits(problem, device):
+            return Drawn(problem, f"{source}:{part}" if part else source, number)
+    raise BadInput(f"no problem of the source {source!r} fits on {device.name}: choose other sources")
+
+
+def is_again(campaign: Campaign, number: int) -> bool:
+    """Whether the problem at this place is measured once more."""
+    return Random(f"{campaign.seed} {number} again").random() < campaign.repeat
+
+
+def sequence(campaign: Campaign, device: DeviceFacts, begin: int = 0) -> Iterator[Drawn]:
+    """All problems from this place on, without end."""
+    return (problem_at(campaign, device, number) for number in count(begin))

@@ -1,0 +1,47 @@
+"""What a campaign has come to in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convwright.core.observation import Outcome
+from convwright.core.record import Record
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Sampled(Record):
+    """``outcomes`` are observations that this run has kept, by how they ended; ``tasks`` the campaign's problems by
+    their state, those of earlier runs included. ``unkept`` says why observations end with the process, if they do."""
+
+    campaign: str
+    device: str
+    seconds: float
+    problems: int
+    outcomes: Mapping[str, int]
+    tasks: Mapping[str, int]
+    unkept: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Observations that this run has kept."""
+        return sum(self.outcomes.values())
+
+    @property
+    def rows_per_minute(self) -> float:
+        return 60 * self.rows / self.seconds if self.seconds else 0.0
+
+    def __repr__(self) -> str:
+        return f"<Sampled: {self}>"
+
+    def __str__(self) -> str:
+        ended = ", ".join(
+            f"{count:,} {outcome}" for outcome, count in self.outcomes.items() if count or outcome in _FIRST
+        )
+        return (
+            f"{self.rows:,} observations of {self.problems:,} problems on {self.device} in {self.seconds:,.0f} s "
+            f"({self.rows_per_minute:,.0f} a minute): {ended}"
+        )
+
+
+_FIRST = (Outcome.MEASURED,)
