@@ -63,6 +63,7 @@ class Cluster:
         self.kill()
 
 
+@pytest.mark.slow
 def test_a_worker_and_a_scheduler_that_are_killed_and_started_again_cost_nothing_but_time(tmp_path: Path) -> None:
     place, began_s, before = tmp_path / "store.sqlite", monotonic(), 0
     with Cluster(free_port()) as cluster:
