@@ -61,6 +61,9 @@ class Corrected:
         time_us = around_leaf(candidate, device, times * leaf.estimated_us, self.error if in_domain else ERROR)
         return Prediction(time_us, in_domain)
 
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        return [self.predict(candidate, device) for candidate in candidates]
+
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
     """Learnt from the store's findings of a device; estimates alone where there are few."""
