@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,26 +15,18 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
 from convwright.core.kinds.text import parse
 from convwright.core.observation import Observation, Outcome
 from convwright.core.policy import Policy
-from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile_for
-from convwright.errors import ConvwrightError
-from convwright.tuning import listing
+from convwright.tuning.stored_observations import candidates_named
 
-_LARGEST_WORKSPACE = 1 << 40
 # What a record of our own kernels has beside them.
 _PYTORCH = ("default", "benchmark")
 _UNKNOWN = "recorded"
-_OWN = re.compile(r"torch/(default|cudnn)(?:\[tf32=(on|off)\])?")
-# Sums in fp16 are offered only where a policy names them.
-_POLICY = Policy(max_workspace_bytes=_LARGEST_WORKSPACE, arithmetic=frozenset(Arithmetic))
 
 
 @dataclass(slots=True)
@@ -50,8 +41,7 @@ def read(paths: Iterable[Path]) -> Recorded:
     """The observations in files of recorded results."""
     recorded = Recorded()
     for path in paths:
-        opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-        with opened as lines:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for line in lines:
                 _add(json.loads(line), recorded)  # older records have infinities
     return recorded
@@ -62,24 +52,14 @@ def _add(row: Mapping[str, Any], recorded: Recorded) -> None:
     device = profile_for(_device_name(row))
     if not timed or device is None:
         return
-    known = {each.id: each for each in listing.candidates(listing.direct(parse(row["problem"]), device, _POLICY))}
+    candidates = candidates_named(timed, parse(row["problem"]), device)
     for id_, measurement in timed.items():
-        candidate = known.get(id_) or _named(id_, row["problem"], device)
+        candidate = candidates.get(id_)
         if candidate is None:
             algorithm = id_.partition("[")[0]
             recorded.gone[algorithm] = recorded.gone.get(algorithm, 0) + 1
             continue
         recorded.observations.append(_observation(row, candidate, device, measurement))
-
-
-def _named(id_: str, problem: str, device: DeviceFacts) -> Candidate | None:
-    if (own := _OWN.fullmatch(id_)) is not None:  # which is listed for a device in this machine alone
-        made = torch_candidate(ConvProblem.parse(problem), (("tf32", own[2]),) if own[2] else ())
-        return replace(made, algorithm=own[1])
-    try:
-        return listing.with_id(id_, parse(problem), device, _POLICY)
-    except ConvwrightError:
-        return None
 
 
 def _observation(
@@ -88,9 +68,13 @@ def _observation(
     if measurement.workspace_bytes < 0:
         measurement = replace(measurement, workspace_bytes=candidate.workspace_bytes or 0)
     budget_s = row.get("budget_s")
+    budget_us, created = (
+        None if budget_s is None else budget_s * 1e6,
+        datetime.fromisoformat(row.get("date") or dict(measurement.conditions)["date"]),
+    )
     return Observation(
-        candidate, device.key, _UNKNOWN, Outcome.MEASURED, measurement, None, (), Policy(), str(row.get("mode", "full")),
-        None if budget_s is None else budget_s * 1e6, datetime.fromisoformat(row.get("date", "2026-01-01")).timestamp(),
+        candidate, device.key, _UNKNOWN, Outcome.MEASURED, measurement, None, (), Policy(),
+        str(row.get("mode", "full")), budget_us, created.timestamp(),
     )  # fmt: skip
 
 

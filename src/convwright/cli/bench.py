@@ -111,11 +111,11 @@ def bench(
     wanted = Mode.QUICK if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     facts = device_facts(device)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
-        asked_to_run = mode is not None and wanted is not Mode.HEURISTIC
+        asked_to_run = mode is not None and wanted.measures
         refuse_ignored({"--budget": budget, f"--mode {wanted}": asked_to_run}, nothing)
-        wanted = Mode.HEURISTIC
+        wanted = Mode.HEURISTIC if wanted.measures else wanted
     asked = Asked(suite.name, facts, wanted, policy, tf32)
-    runs = wanted is not Mode.HEURISTIC
+    runs = wanted.measures
     names = None if algorithms is None else tuple(map(spaced, between_commas(algorithms)))
     plots = Plots(plot, plot_fit, names, tuple(sweeps))
     with with_tf32(tf32):

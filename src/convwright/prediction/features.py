@@ -18,6 +18,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.kinds.problem import Problem
+from convwright.errors import BadInput
 from convwright.prediction.physics import moved_bytes
 from convwright.prediction.problem_features import PROBLEM_FEATURES, ProblemFeatures, problem_features
 from convwright.prediction.rates import Rates, rates_of
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 ALGORITHM, REWRITE, SETTING = "algorithm ", "rewrite ", "setting "
 # What the physical estimate of a candidate is the sum and the maximum of, in µs.
 PARTS = ("products µs", "operands µs", "scratch µs", "copies µs", "launches µs", "backend's estimate µs")
-_OF_PHYSICS = (
+OF_PHYSICS = (
     "log physics", *(f"log {part}" for part in PARTS), "products to operands", "has an estimate",
     "estimate to roofline",
 )  # fmt: skip
-_OF_TILES = (
+OF_TILES = (
     "has tiles", "log blocks", "log waves", "last wave idle", "tiles idle", "products held", "log steps", "log parts",
 )  # fmt: skip
 _OF_CANDIDATE = (
     "runs", "rewrites", "saves products", "products each", "log workspace", "workspace unknown", "splits numbers",
     "on tensor cores",
 )  # fmt: skip
-_NUMBERS = (*PROBLEM_FEATURES, *_OF_PHYSICS, *_OF_TILES, *_OF_CANDIDATE)
+_NUMBERS = (*PROBLEM_FEATURES, *OF_PHYSICS, *OF_TILES, *_OF_CANDIDATE)
 # An algorithm that fewer candidates than this have is none that a model knows.
 _FEWEST = 8
 _ON_TENSOR_CORES = frozenset(Arithmetic) - {Arithmetic.FP32, Arithmetic.FP64}
@@ -78,6 +79,18 @@ def vocabulary(candidates: Iterable[Candidate], fewest: int = _FEWEST) -> tuple[
     """The names of the features of such candidates: those that all have, and words that at least some have."""
     seen = Counter(name for candidate in candidates for name, _ in _words(candidate))
     return (*_NUMBERS, *sorted(name for name, count in seen.items() if count >= fewest))
+
+
+def check_names(names: Sequence[str], path: str) -> None:
+    """Refuse the names of a model that another version learned, whose rows had other numbers."""
+    words = (ALGORITHM, REWRITE, SETTING)
+    numbers = tuple(name for name in names if not name.startswith(words))
+    if numbers != _NUMBERS:
+        odd = next((name for name in (*numbers, *_NUMBERS) if (name in numbers) != (name in _NUMBERS)), numbers[:1])
+        raise BadInput(
+            f"{path} was learned by another version, whose features differ ({odd}): learn it again with "
+            "`convwright learn`"
+        )
 
 
 def features(candidates: Sequence[Candidate], device: DeviceFacts, names: Sequence[str] = _NUMBERS) -> Features:
@@ -161,9 +174,7 @@ def _words(candidate: Candidate) -> Iterator[tuple[str, float]]:
             yield f"{SETTING}{candidate.backend} {name}={value}", 1.0
 
 
-def _physics(
-    raw: NDArray[float64], rates: Rates
-) -> tuple[NDArray[float64], NDArray[float64], NDArray[float64]]:
+def _physics(raw: NDArray[float64], rates: Rates) -> tuple[NDArray[float64], NDArray[float64], NDArray[float64]]:
     """The parts, the estimate, and what the model is shown of both.
 
     The estimate is the device's peak for products or operands, whichever takes longer, or what the backend estimates

@@ -1,4 +1,4 @@
-"""A learned model as a predictor of candidates: their features, its times, and its energies where it has learned any."""
+"""A learned model as a predictor of candidates: their features, its times, and its energies if it has learned any."""
 
 from __future__ import annotations
 

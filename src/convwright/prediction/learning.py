@@ -80,11 +80,11 @@ def samples(observations: Iterable[Observation], device: DeviceFacts) -> Samples
     rows = [newest[place] for place in sorted(newest)]
     problems: dict[str, Any] = {}
     candidates = tuple(_current(_sharing(each.candidate, problems), device) for each in rows)
-    measured = [each.measurement for each in rows]
+    times = [each.measurement for each in rows if each.measurement is not None]
     return Samples(
         candidates,
-        np.array([each.device_us.value for each in measured if each is not None], dtype=np.float64),
-        np.array([each.energy_mj or np.nan for each in measured if each is not None], dtype=np.float64),
+        np.array([each.device_us.value for each in times], dtype=np.float64),
+        np.array([each.energy_mj or np.nan for each in times], dtype=np.float64),
         np.array([origin_of(candidate.problem) for candidate in candidates]),
     )
 
@@ -99,7 +99,6 @@ def learn(
 ) -> Learned:
     """A model of the device's times, and of energies where enough are known. ``tried`` folds of five are held out for
     the report and the intervals."""
-    import numpy as np
 
     known = observations if isinstance(observations, Samples) else samples(observations, device)
     if len(known) < FEWEST_ROWS:
