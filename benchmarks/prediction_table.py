@@ -38,7 +38,7 @@ from convwright.prediction.domain import fit_domain
 from convwright.prediction.error_report import error_report
 from convwright.prediction.features import features, vocabulary
 from convwright.prediction.folds import fold_of
-from convwright.prediction.learning import SETTINGS, balanced, groups_of, samples
+from convwright.prediction.learning import balanced, groups_of, samples, settings_for
 
 OURS = "convwright"
 FOLDS = 5
@@ -97,7 +97,7 @@ def _observations(records: list[Path], kept: list[Path]) -> list[Observation]:
 
 def _ours(fitted: Rows, asked: Rows) -> Column:
     targets = np.log(fitted.measured_us / fitted.features.physics_us)
-    trees = fit_boosted_trees(fitted.features.rows, targets, SETTINGS)
+    trees = fit_boosted_trees(fitted.features.rows, targets, settings_for(len(targets)))
     times: Column = asked.features.physics_us * np.exp(trees.predict(asked.features.rows))
     return times
 

@@ -1,4 +1,4 @@
-"""Candidates as rows of numbers: what physics says, what tiles come to, and that learning and prediction see the same."""
+"""Candidates as rows of numbers: what physics says, what tiles come to, and that one row is like any other."""
 
 from __future__ import annotations
 

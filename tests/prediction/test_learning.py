@@ -64,7 +64,7 @@ def test_energy_is_learned_where_it_is_known(learned: Learned) -> None:
 
 
 def test_what_is_like_nothing_that_it_has_seen_is_flagged_and_its_bounds_are_wide(learned: Learned) -> None:
-    (odd,) = [each for each in candidates(ConvProblem.parse("g512mb1ic512ih1000oc512kh11 dt:fp32"))[:1]]
+    odd = candidates(ConvProblem.parse("g512mb1ic512ih1000oc512kh11 dt:fp32"))[0]
     unknown = replace(UNSEEN[0], algorithm="engine-99")
     for each in (odd, unknown):
         prediction = learned.predictor.predict(each, DEVICE)

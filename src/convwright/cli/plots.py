@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from convwright.errors import BadInput, Refused
+from convwright.settings import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,9 +30,13 @@ FEWEST_ROWS = 100
 _FEWEST_ENERGIES = 200
 # Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
 # as long.
-SETTINGS = TreeSettings(
+_MANY_ROWS = TreeSettings(
     trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("squared_error",), members=1
 )
+_FEW_ROWS = TreeSettings(
+    trees=120, leaves=12, learning_rate=0.1, features_per_split=0.5, losses=("squared_error",), members=1
+)
+_MANY = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +98,7 @@ def learn(
     device: DeviceFacts,
     *,
     versions: Mapping[str, str] | None = None,
-    settings: TreeSettings = SETTINGS,
+    settings: TreeSettings | None = None,
     tried: int = FOLDS,
 ) -> Learned:
     """A model of the device's times, and of energies where enough are known. ``tried`` folds of five are held out for
@@ -107,6 +111,7 @@ def learn(
             "measure more with `convwright find` or `convwright tune`"
         )
     known = known.of(balanced(known.origins))
+    settings = settings_for(len(known)) if settings is None else settings
     groups = groups_of(known)
     names = vocabulary(known.candidates)
     found = features(known.candidates, device, names)
@@ -117,6 +122,11 @@ def learn(
     )
     report = error_report(known.candidates, unseen, known.measured_us, groups)
     return Learned(LearnedTimes(times, _energy(known, device, settings)), report)
+
+
+def settings_for(rows: int) -> TreeSettings:
+    """How trees are grown for so many rows."""
+    return _MANY_ROWS if rows >= _MANY else _FEW_ROWS
 
 
 def balanced(origins: NDArray[Any], most: int = MOST_OF_AN_ORIGIN) -> NDArray[int64]:
