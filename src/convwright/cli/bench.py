@@ -46,7 +46,7 @@ def bench(
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(help="heuristic (nothing runs), quick (200 ms a problem), which is the default, or full."),
+        typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms), the default, or full."),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
