@@ -107,6 +107,15 @@ def _positive(text: str) -> float | None:
     return value if 0 < value < inf else None
 
 
+def seen_of(candidate: Candidate, time_us: float) -> _Seen | None:
+    """A timed candidate as a regression reads it; None where its backend estimates nothing."""
+    if candidate.inner is not None or candidate.estimated_us is None:
+        return None
+    numbers = tuple((name, float(value)) for name, value in candidate.config if isinstance(value, int))
+    name = _name(candidate.backend, candidate.algorithm)
+    return _Seen(name, numbers, candidate.estimated_us, time_us / candidate.estimated_us)
+
+
 def fitted(seen: Sequence[_Seen]) -> Corrected:
     """Ridge regression of the logarithm of ``times``."""
     rows = [dict(_features(each.algorithm, each.settings, each.estimated_us)) for each in seen]
