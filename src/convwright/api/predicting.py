@@ -124,7 +124,7 @@ def predict(
     asked = resolved(policy or Policy(), posed, facts)
     with using(store) as kept:
         chosen = served(facts, kept.path, model)
-    candidates, refusals = everything(posed, facts, asked)
+    candidates, refusals = everything(posed, facts, asked, chosen.predictor)
     rows = predicted(candidates, facts, asked, chosen.predictor)
     verdicts = choose_predicted(rows, own_of(rows, asked), asked)
     return Predictions(posed, facts, asked, verdicts, tuple(refusals), chosen)

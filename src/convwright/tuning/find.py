@@ -83,12 +83,13 @@ def find(
 
 def _found(search: Search, then: Callable[[], None] | None) -> Findings:
     problem, device, budget = search.problem, search.device, search.budget
+    if search.mode is Mode.PREDICT or (search.mode is Mode.PREDICT_TOP and not device.present):
+        with budget.paused():
+            return by_prediction(search)
     with budget.paused():  # to ask for what there is takes up to 100 ms (H200)
         listing.load(device)
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
-    if search.mode is Mode.PREDICT or (search.mode is Mode.PREDICT_TOP and not search.device.present):
-        return by_prediction(search, candidates, refusals)
     if not search.runs:
         return _listed(search, candidates, refusals, _why_nothing_runs(search))
     if reason := too_large(problem, device):

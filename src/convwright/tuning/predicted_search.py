@@ -8,7 +8,7 @@ from dataclasses import replace
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding
-from convwright.core.predictor import Prediction, Predictor
+from convwright.core.predictor import Prediction
 from convwright.prediction.models import served
 from convwright.settings import Mode
 from convwright.tuning.choose import Verdict, call_us
@@ -25,7 +25,7 @@ from convwright.tuning.search import Search, baseline_of
 _NOTHING_RAN = "was not measured: mode predict runs nothing"
 
 
-def by_prediction(search: Search, direct: Sequence[Candidate], refusals: Sequence[Refusal]) -> Findings:
+def by_prediction(search: Search) -> Findings:
     """A choice by predicted times, and by measured ones where the store has them. What is chosen is kept in the store
     with its mode."""
     search = replace(search, mode=Mode.PREDICT)
@@ -63,16 +63,13 @@ def promising(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _rows(search: Search) -> tuple[list[Predicted], dict[str, Finding], list[Refusal]]:
-    listed, refused = everything(search.problem, search.device, search.policy)
+    predictor = search.predictor or served(search.device, search.store.path).predictor
+    listed, refused = everything(search.problem, search.device, search.policy, predictor)
     recall = search.recall()
     listed += recall.beyond(listed) if search.device.present else []
-    rows = predicted(listed, search.device, search.policy, _predictor(search))
+    rows = predicted(listed, search.device, search.policy, predictor)
     known = recall.known(listed)
     return [_as_known(row, known, search) for row in rows], known, refused
-
-
-def _predictor(search: Search) -> Predictor:
-    return search.predictor or served(search.device, search.store.path).predictor
 
 
 def _as_known(row: Predicted, known: dict[str, Finding], search: Search) -> Predicted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
 from convwright import flags
 from convwright.backends.torch_native.own import torch_candidate
@@ -24,11 +25,21 @@ from convwright.tuning.predicted_choice import Predicted
 _PACKED = "-packed"
 
 
-def everything(problem: Problem, device: DeviceFacts, policy: Policy) -> tuple[list[Candidate], list[Refusal]]:
-    """The candidates of a problem, with rewrites around the first of each backend, and what was refused. Where the
-    device is not in this machine, PyTorch's own call is added, which no library has to plan."""
+def everything(
+    problem: Problem, device: DeviceFacts, policy: Policy, predictor: Predictor
+) -> tuple[list[Candidate], list[Refusal]]:
+    """The candidates of a problem, with rewrites around those of each backend that are predicted to be the fastest, and
+    what was refused. Where the device is not in this machine, PyTorch's own call is added, which no library plans."""
+
+    def promising(inner: Problem) -> list[Candidate]:
+        offered = listing.candidates(listing.direct(inner, device, policy))
+        allowed = [each for each in offered if listing.objection(each, policy) is None]
+        known = zip(allowed, predictor.predict_all(allowed, device), strict=True)
+        ranked = sorted(known, key=lambda pair: inf if pair[1] is None else pair[1].time_us.value)
+        return list({each.backend: each for each, _ in reversed(ranked)}.values())
+
     direct = listing.direct(problem, device, policy)
-    rewritten = listing.rewritten(problem, device, policy)
+    rewritten = listing.rewritten(problem, device, policy, promising)
     candidates = [*listing.candidates(direct), *listing.candidates(rewritten)]
     own = None if device.present else own_call(problem, device)
     return ([own, *candidates] if own is not None else candidates), listing.refusals([*direct, *rewritten])

@@ -31,7 +31,11 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     if (said := too_large_sentence(found.problem, found.device)) is not None:
         console.print(Text(said, style="yellow"))
     why = _why_nothing(found)
-    listed = [verdict for verdict in found.verdicts if why is None or verdict.reason == verdict.finding.note]
+    listed = [
+        verdict
+        for verdict in found.verdicts
+        if why is None or verdict.reason == verdict.finding.note or verdict.allowed
+    ]
     console.print(_table(found, listed, console.width))
     if why is not None:
         console.print(Text(f"Nothing was measured: {why}.", style="dim"))
