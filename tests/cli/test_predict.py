@@ -35,7 +35,7 @@ def test_a_table_for_a_device_that_is_not_here(run: Run) -> None:
     assert not code
     assert "NVIDIA H200" in out
     assert "predicted, nothing ran" in out
-    assert "a measured time may differ by a factor of three" in out
+    assert "a measured time may differ by a factor of four" in out
     assert "refused" not in out
 
 

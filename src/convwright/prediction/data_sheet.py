@@ -21,9 +21,9 @@ class Ratio(NamedTuple):
     high: float
 
 
-# Of candidates that were timed on an H200 and an H100 (`benchmarks/prediction_table.py`, docs/prediction.md): where a
-# backend estimates a time, and where only the device's peak rates are known.
-ESTIMATED, AT_PEAK = Ratio(0.92, 0.5, 1.9), Ratio(2.9, 1.5, 11.0)
+# Of 10,000 candidates that were timed on an H200 (docs/prediction.md): where a backend estimates a time, and where only
+# the device's peak rates are known.
+ESTIMATED, AT_PEAK = Ratio(0.93, 0.5, 1.9), Ratio(3.1, 1.5, 12.0)
 _ESTIMATE = PARTS.index("backend's estimate µs")
 
 

@@ -45,7 +45,7 @@ class Served:
         if self.times is None:
             return (
                 "No model was learned of this device: times follow from its data sheet, and a measured time may differ "
-                "by a factor of three."
+                "by a factor of four."
             )
         error = self.times.error
         return (
