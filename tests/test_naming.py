@@ -34,7 +34,8 @@ def test_what_is_no_amount_is_told_as_it_was_given(given: object, told: str) -> 
 
 def test_one_of_all_but_one() -> None:
     assert one_of(Mode, "mode", "full", but=Mode.OFF) is Mode.FULL
-    with pytest.raises(BadInput, match=r"^mode must be one of heuristic, quick, full, got 'off'$"):
+    there = "heuristic, predict, predict-top, quick, full"
+    with pytest.raises(BadInput, match=f"^mode must be one of {there}, got 'off'$"):
         one_of(Mode, "mode", "off", but=Mode.OFF)
 
 

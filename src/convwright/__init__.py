@@ -6,6 +6,8 @@
     cw.find(x, w, padding=1)                              # every way, measured, in one table
     cw.show(cw.find(x, w, padding=1))                     # printed, as the command prints it
     cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
+    cw.predict("ic64ih56oc64kh3ph1", device="h200")       # what each should take there, without running anything
+    cw.learn(device="cuda")                               # what was measured, as a model for such predictions
     cw.why("ic64ih56oc64kh3ph1", "cudnn/fft")             # why this one cannot serve, in cuDNN's own words
     cw.problem(module, (8, 64, 56, 56))                   # what a module, or tensors, ask for, as data
     cw.conv2d(x, w, b, padding=1, activation="relu")      # the best one, differentiable; 1d, 3d, transposed likewise
@@ -57,6 +59,10 @@ _HOMES = {
     "OutOfMemory": "convwright.shortage",
     "Store": "convwright.store.store",
     "find": "convwright.api.finding",
+    "predict": "convwright.api.predicting",
+    "Predictions": "convwright.api.predicting",
+    "predict_sweep": "convwright.api.predicted_sweep",
+    "learn": "convwright.api.learning",
     "show": "convwright.report.show",
     "why": "convwright.api.finding",
     "advise": "convwright.advising.advise",
@@ -111,9 +117,13 @@ if TYPE_CHECKING:
     from convwright.api.finding import find as find
     from convwright.api.finding import last_choice as last_choice
     from convwright.api.finding import why as why
+    from convwright.api.learning import learn as learn
     from convwright.api.plans import BoundPlan as BoundPlan
     from convwright.api.plans import plan as plan
     from convwright.api.posing import problem as problem
+    from convwright.api.predicted_sweep import predict_sweep as predict_sweep
+    from convwright.api.predicting import Predictions as Predictions
+    from convwright.api.predicting import predict as predict
     from convwright.api.tensor_plans import TensorPlan as TensorPlan
     from convwright.api.user_kernels import register_kernel as register_kernel
     from convwright.api.user_kernels import unregister_kernel as unregister_kernel

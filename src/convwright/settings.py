@@ -18,12 +18,21 @@ class Mode(StrEnum):
 
     OFF = "off"
     HEURISTIC = "heuristic"
+    PREDICT = "predict"
+    """What a model of the device predicts to be the fastest is chosen, and nothing runs."""
+    PREDICT_TOP = "predict-top"
+    """Only candidates run that may be the fastest by their predicted intervals, three at most."""
     QUICK = "quick"
     FULL = "full"
 
+    @property
+    def measures(self) -> bool:
+        """Whether candidates run and are timed."""
+        return self in (Mode.PREDICT_TOP, Mode.QUICK, Mode.FULL)
+
 
 # The time for one problem, where nobody gives another.
-BUDGETS_US = {Mode.QUICK: 200_000.0, Mode.FULL: 30e6}
+BUDGETS_US = {Mode.PREDICT_TOP: 200_000.0, Mode.QUICK: 200_000.0, Mode.FULL: 30e6}
 
 
 class Trust(StrEnum):

@@ -91,7 +91,10 @@ def test_find_takes_text_problems_and_tensors() -> None:
         ({"device": "cuda"}, "'cuda' was asked for, but PyTorch sees no CUDA device"),
         ({"device": "cuda:7"}, "'cuda:7' was asked for"),
         ({"device": "gtx480"}, "got 'gtx480'"),
-        ({"device": "cpu", "mode": "slow"}, "mode must be one of heuristic, quick, full, got 'slow'"),
+        (
+            {"device": "cpu", "mode": "slow"},
+            "mode must be one of heuristic, predict, predict-top, quick, full, got 'slow'",
+        ),
         ({"device": "cpu", "policy": 3}, "`policy` must be a Policy or None, got 3"),
         (
             {"device": "cpu", "store": 3},

@@ -314,4 +314,4 @@ def test_as_a_process() -> None:
     command = [sys.executable, "-c", "from convwright.cli.main import main; main()", "find", PROBLEM, "--mode", "slow"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "convwright: mode must be one of heuristic, quick, full, got 'slow'\n"
+    assert done.stderr == "convwright: mode must be one of heuristic, predict, predict-top, quick, full, got 'slow'\n"

@@ -158,7 +158,10 @@ def test_compiled_kernels_are_written_and_trusted(run: Run) -> None:
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),
         (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 inputs, got 2 files"),
         (("optimize", "models.py:by_name"), "must return an nn.Module and a tensor or a tuple of tensors"),
-        (("optimize", "models.py:small", "--mode", "off"), "mode must be one of heuristic, quick, full, got 'off'"),
+        (
+            ("optimize", "models.py:small", "--mode", "off"),
+            "mode must be one of heuristic, predict, predict-top, quick, full, got 'off'",
+        ),
         (("optimize", "models.py:small", "--dtype", "fp12"), "fp12"),
         (("optimize", "models.py:small", "--buckets", "1;2"), "a bucket is written as 32, 32x3x224x224, or"),
         (("optimize", "models.py:small", "--buckets", "0"), "a bucket is a batch size, a shape, or"),

@@ -42,6 +42,6 @@ def test_a_model_in_int8(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_anything_else_is_refused() -> None:
     with pytest.raises(
-        cw.BadInput, match=r"^`show` takes what `find`, `advise`, `tune` and `quantize` give back, got 3$"
+        cw.BadInput, match=r"^`show` takes what `find`, `predict`, `advise`, `tune` and `quantize` give back, got 3$"
     ):
         cw.show(3)  # type: ignore[arg-type]

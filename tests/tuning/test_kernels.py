@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +184,9 @@ class Backwards:
             return None
         time_us = 1.0 / (1 + int(candidate.id[-1]))
         return Prediction(Interval(time_us, time_us, time_us), in_domain=True)
+
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        return [self.predict(candidate, device) for candidate in candidates]
 
 
 def test_what_a_predictor_says_decides_what_comes_first(made: Made) -> None:

@@ -179,7 +179,8 @@ def test_the_session_is_as_the_environment_asks(monkeypatch: pytest.MonkeyPatch,
         settings()
     monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
     settings.cache_clear()
-    with pytest.raises(BadInput, match="CONVWRIGHT_MODE must be one of off, heuristic, quick, full, got 'fast'"):
+    there = "off, heuristic, predict, predict-top, quick, full"
+    with pytest.raises(BadInput, match=f"CONVWRIGHT_MODE must be one of {there}, got 'fast'"):
         settings()
 
 

@@ -42,9 +42,9 @@ from convwright.wording.compact import compact
 from convwright.wording.conditions_text import conditions_now
 from convwright.wording.progress import Progress, progress_to
 
-_MODEL_BUDGET_US = {Mode.QUICK: 4e6, Mode.FULL: 30e6}
+_MODEL_BUDGET_US = {Mode.PREDICT_TOP: 4e6, Mode.QUICK: 4e6, Mode.FULL: 30e6}
 _DISTURBED = "What the model takes under cw.enabled() is not known: there was too little time, or other work."
-_WHATIF_BUDGET_US = {Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
+_WHATIF_BUDGET_US = {Mode.PREDICT_TOP: 200_000.0, Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
 
 
 @uncompiled()
@@ -76,7 +76,7 @@ def advise(
     """
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
-        raise BadInput("advise takes mode heuristic, quick or full, got 'off'")
+        raise BadInput("advise takes mode heuristic, predict, predict-top, quick or full, got 'off'")
     check_policy(policy)
     if top is not None and (not is_whole(top) or top < 1):
         raise BadInput(f"`top` must be at least 1, got {top!r}")
@@ -101,7 +101,7 @@ def _advice(
     facts = where(device, recording)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
         refuse_ignored({"mode full": wanted is Mode.FULL}, nothing)
-    wanted = wanted if facts.present else Mode.HEURISTIC
+    wanted = wanted if facts.present or not wanted.measures else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
@@ -172,7 +172,7 @@ class _Search:
     @property
     def runs(self) -> bool:
         """Whether anything is measured."""
-        return self.mode is not Mode.HEURISTIC
+        return self.mode.measures
 
     @property
     def plans(self) -> bool:
@@ -246,8 +246,8 @@ def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequenc
         return notes
     if not facts.present:
         notes.append(f"{facts.name} is elsewhere: limits and candidates are known, times are not.")
-    elif mode is Mode.HEURISTIC:
-        notes.append("Nothing ran in mode heuristic: times are those of earlier searches, where there were any.")
+    elif not mode.measures:
+        notes.append(f"Nothing ran in mode {mode}: times are those of earlier searches, where there were any.")
     elif recording.device is not None and not _at_home(facts, recording):
         notes.append(f"The model is on {recording.device}: convolutions were measured on {facts.name}, it was not.")
     notes += [

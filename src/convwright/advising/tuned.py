@@ -170,15 +170,15 @@ def tune(
     """
     wanted = one_of(Mode, "mode", mode)
     if wanted is Mode.OFF:
-        raise BadInput("tune takes mode heuristic, quick or full, got 'off'")
+        raise BadInput("tune takes mode heuristic, predict, predict-top, quick or full, got 'off'")
     check_policy(policy)
     if budget_us is not None:
         check_above_0("`budget_us`", budget_us)
     if plan_only:
         wanted = Mode.HEURISTIC
-    if wanted is Mode.HEURISTIC:
-        refuse_ignored({"a budget": budget_us}, "mode heuristic measures nothing")
-    if device is not None and wanted is not Mode.HEURISTIC:
+    if not wanted.measures:
+        refuse_ignored({"a budget": budget_us}, f"mode {wanted} measures nothing")
+    if device is not None and wanted.measures:
         _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()
     recording = record(Subject.of(model, example), backward=backward)
@@ -195,7 +195,7 @@ def tune(
             start = perf_counter()
             findings = find(problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
             found[problem] = TunedProblem(posed[problem], findings, perf_counter() - start)
-        nothing_new = wanted is Mode.HEURISTIC or (kept.reads_file and all(each.known for each in found.values()))
+        nothing_new = not wanted.measures or (kept.reads_file and all(each.known for each in found.values()))
         unkept = None if nothing_new else kept.unkept
     tell(len(posed), len(posed), "")
     session().forget()  # so that calls that were decided before are decided anew, with what is known now

@@ -62,9 +62,11 @@ def find(
 
     ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
     ``weight``, or an ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode``
-    "heuristic" runs nothing either, "quick" keeps to 200 ms once kernels are compiled, "full" measures every candidate;
-    ``budget_us`` is the time for either. Where nothing runs, arguments that say how to measure are errors. Findings are
-    remembered in ``store``, a ``Store``, its path or its URL, by default the one of this process.
+    "heuristic" runs nothing either, and "predict" chooses by what a model of the device predicts; "predict-top" runs
+    the few candidates that may be the fastest by its intervals, "quick" keeps to 200 ms once kernels are compiled,
+    "full" measures every candidate; ``budget_us`` is the time for either. Where nothing runs, arguments that say how to
+    measure are errors. Findings are remembered in ``store``, a ``Store``, its path or its URL, by default the
+    one of this process.
 
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
@@ -108,7 +110,7 @@ def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:
     """Why a search only lists what there is; None where it measures."""
     if not device.present:
         return f"{device.name} is elsewhere: nothing is measured"
-    return "mode heuristic measures nothing" if mode is Mode.HEURISTIC else None
+    return None if mode.measures else f"mode {mode} measures nothing"
 
 
 def refuse_ignored(given: Mapping[str, object], why: str) -> None:

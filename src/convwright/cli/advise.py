@@ -24,7 +24,9 @@ def advise(
         str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="A training step instead of a forward pass.")] = False,
-    mode: Annotated[str, typer.Option(help="heuristic (nothing runs), quick (200 ms a problem) or full.")] = "quick",
+    mode: Annotated[
+        str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full.")
+    ] = "quick",
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,

@@ -46,7 +46,7 @@ def bench(
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(help="heuristic (nothing runs), quick (200 ms a problem), which is the default, or full."),
+        typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms), the default, or full."),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
@@ -111,11 +111,11 @@ def bench(
     wanted = Mode.QUICK if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     facts = device_facts(device)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
-        asked_to_run = mode is not None and wanted is not Mode.HEURISTIC
+        asked_to_run = mode is not None and wanted.measures
         refuse_ignored({"--budget": budget, f"--mode {wanted}": asked_to_run}, nothing)
-        wanted = Mode.HEURISTIC
+        wanted = Mode.HEURISTIC if wanted.measures else wanted
     asked = Asked(suite.name, facts, wanted, policy, tf32)
-    runs = wanted is not Mode.HEURISTIC
+    runs = wanted.measures
     names = None if algorithms is None else tuple(map(spaced, between_commas(algorithms)))
     plots = Plots(plot, plot_fit, names, tuple(sweeps))
     with with_tf32(tf32):

@@ -53,7 +53,11 @@ def find(
     ] = None,
     tf32: Tf32 = None,
     mode: Annotated[
-        str | None, typer.Option(help="heuristic (nothing runs), quick (200 ms) or full (30 s), which is the default.")
+        str | None,
+        typer.Option(
+            help="heuristic (nothing runs), predict (a model chooses), predict-top (at most three run), quick (200 ms) "
+            "or full (30 s), which is the default.",
+        ),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: MaxWorkspace = None,
@@ -102,7 +106,7 @@ def find(
     posed = parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
     wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
-    options[f"--mode {wanted}"] = mode is not None and wanted is not Mode.HEURISTIC
+    options[f"--mode {wanted}"] = mode is not None and wanted.measures
     policy = Policy(
         max_workspace_bytes=max_workspace,
         max_error=max_error,

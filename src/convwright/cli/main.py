@@ -19,10 +19,12 @@ from convwright.cli.bench import bench
 from convwright.cli.emit_c import emit_c
 from convwright.cli.explain import explain
 from convwright.cli.find import find
+from convwright.cli.learn import learn
 from convwright.cli.letters import print_with_what_there_is
 from convwright.cli.optimize import optimize
 from convwright.cli.passes import passes
 from convwright.cli.place import place
+from convwright.cli.predict import predict
 from convwright.cli.quantize import quantize
 from convwright.cli.run import run
 from convwright.cli.sample import sample_app
@@ -50,9 +52,11 @@ app.command("bench")(bench)
 app.command("emit-c")(emit_c)
 app.command("explain")(explain)
 app.command("find")(find)
+app.command("learn")(learn)
 app.command("optimize")(optimize)
 app.command("passes")(passes)
 app.command("place")(place)
+app.command("predict")(predict)
 app.command("quantize")(quantize)
 app.command("run")(run)
 app.add_typer(sample_app, name="sample")

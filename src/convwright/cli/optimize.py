@@ -26,7 +26,7 @@ def optimize(
         str | None, typer.Option(help="Cast the model and its example to fp16, bf16 or fp32 first.", show_default=False)
     ] = None,
     mode: Annotated[
-        str, typer.Option(help="heuristic (nothing is measured), quick (200 ms a problem) or full (30 s a problem).")
+        str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full (30 s).")
     ] = "quick",
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of the model's own.")] = 2.0,

@@ -76,7 +76,7 @@ class Plots:
 def _why_no_line(name: str, results: Sequence[Result], asked: Asked) -> str:
     if any(result.measured_like(name) for result in results):
         return f"none of {name} that was measured may be chosen, so it is not drawn"
-    more = "" if asked.mode is Mode.HEURISTIC else "; more time (--budget, --mode full) may come to it"
+    more = "" if not Mode(asked.mode).measures else "; more time (--budget, --mode full) may come to it"
     return f"{name} was not measured, so it is not drawn{more}"
 
 

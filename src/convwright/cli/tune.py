@@ -25,7 +25,7 @@ def tune(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="heuristic (nothing runs), quick (200 ms a problem) or full (30 s a problem).", show_default="full"
+            help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full (30 s).", show_default="full"
         ),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,10 +14,15 @@ from convwright.core.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Record):
-    """The device time of one call. Out of its domain a predictor has seen nothing like the candidate."""
+    """The device time of one call, and the energy where that is known. Out of its domain a predictor has seen nothing
+    like the candidate.
+
+    The bounds hold nine of ten measured times of candidates that the predictor had not seen.
+    """
 
     time_us: Interval
     in_domain: bool
+    energy_mj: Interval | None = None
 
 
 class Predictor(Protocol):
@@ -24,4 +30,8 @@ class Predictor(Protocol):
 
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
         """None where nothing can be said."""
+        ...
+
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        """The same of each of many, in less time than one by one."""
         ...

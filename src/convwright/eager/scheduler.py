@@ -27,6 +27,8 @@ from convwright.tuning.session import session
 _MOST_KINDS, _LONGEST_PASS = 8, 128
 # A weight that is made anew for each call has no second one. A deep network has some dozens of equal layers.
 _ALIKE = 64
+# What such a search happens to measure first may decide what it chooses.
+_HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 _MOST_REMEMBERED = 1 << 16
 _Kind = tuple[object, ...]
 
@@ -105,9 +107,9 @@ class SearchScheduler:
 def _may_wait(call: Call) -> bool:
     """Whether PyTorch's own functions may serve until more is known: nothing else was asked for."""
     request, mode = call.request, session().mode
-    if mode not in (Mode.QUICK, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
+    if mode not in (*_HURRIED, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
         return False
-    if mode is Mode.QUICK and flags.deterministic():  # a later choice would give other bits than the first call
+    if mode in _HURRIED and flags.deterministic():  # a later choice would give other bits than the first call
         return False
     policy = request.policy
     if policy is None:

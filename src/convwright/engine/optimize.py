@@ -90,14 +90,14 @@ def optimize(
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
     ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
-    says ("quick", "full", or "heuristic", which measures nothing); then layouts, candidates and copies are chosen for
-    the whole network together. On a GPU the engine is one CUDA graph. Outputs are held against float64: their error
-    is at most ``policy.max_error`` times the model's own. Weights are taken as they are now. The model must be in
-    evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in parts: its largest
-    submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many bytes results of
-    layers and workspaces may take at once; if no plan takes so few, the error names the smallest possible number. If
-    there is no memory for the engine, it is planned anew without workspaces. A step that fails while it runs is an
-    error that names it; with ``on_failure="torch"`` PyTorch's own call computes it from then on.
+    says ("quick", "full", "predict-top", or "heuristic" and "predict", which measure nothing); then layouts, candidates
+    and copies are chosen for the whole network together. On a GPU the engine is one CUDA graph. Outputs are held
+    against float64: their error is at most ``policy.max_error`` times the model's own. Weights are taken as they are
+    now. The model must be in evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in
+    parts: its largest submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many
+    bytes results of layers and workspaces may take at once; if no plan takes so few, the error names the smallest
+    possible number. If there is no memory for the engine, it is planned anew without workspaces. A step that fails
+    while it runs is an error that names it; with ``on_failure="torch"`` PyTorch's own call computes it from then on.
 
     ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
     use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
@@ -179,7 +179,7 @@ def _planned(
             return ready(planned.assignment(Costs()))
         return fastest_in_place(planned, ready, tensors)
 
-    measures_nothing = mode is Mode.HEURISTIC
+    measures_nothing = not mode.measures
     if measures_nothing and asked.precision is None:
         return engine(Lowering(), policy)
     standard = asked.standard(model, inputs, captured.network, policy)

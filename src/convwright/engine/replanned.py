@@ -37,7 +37,7 @@ def replanned(
         return Engine(made, facts, on_failure)
 
     planner = Planner(network, facts, policy, mode=mode, store=store)
-    if mode is Mode.HEURISTIC:
+    if not mode.measures:
         return engine(planner.assignment(Costs()))
     device = torch.device(str(facts.torch_name))
     inputs = [empty(network.graph.values[name], device).normal_() for name in network.graph.inputs]

@@ -61,6 +61,9 @@ class Corrected:
         time_us = around_leaf(candidate, device, times * leaf.estimated_us, self.error if in_domain else ERROR)
         return Prediction(time_us, in_domain)
 
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        return [self.predict(candidate, device) for candidate in candidates]
+
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
     """Learnt from the store's findings of a device; estimates alone where there are few."""
@@ -102,6 +105,15 @@ def _positive(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0 < value < inf else None
+
+
+def seen_of(candidate: Candidate, time_us: float) -> _Seen | None:
+    """A timed candidate as a regression reads it; None where its backend estimates nothing."""
+    if candidate.inner is not None or candidate.estimated_us is None:
+        return None
+    numbers = tuple((name, float(value)) for name, value in candidate.config if isinstance(value, int))
+    name = _name(candidate.backend, candidate.algorithm)
+    return _Seen(name, numbers, candidate.estimated_us, time_us / candidate.estimated_us)
 
 
 def fitted(seen: Sequence[_Seen]) -> Corrected:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
@@ -18,6 +20,9 @@ class Estimates:
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
         leaf_us = candidate.leaf.estimated_us
         return None if leaf_us is None else Prediction(around_leaf(candidate, device, leaf_us, ERROR), in_domain=True)
+
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        return [self.predict(candidate, device) for candidate in candidates]
 
 
 ESTIMATES = Estimates()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from convwright.core.record import Record
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SCHEMA = "convwright time model 1"
-_FOLDS = 5
+FOLDS = 5
 # From here on one fold of the five is enough to measure the error, and the others would cost minutes.
 _MANY = 2000
 _FEW_ROWS = TreeSettings()
@@ -105,35 +104,60 @@ def fit_time_model(
     settings: TreeSettings | None = None,
     coverage: float = 0.9,
     false_alarms: float = 0.05,
+    tried: int | None = None,
+    unseen_us: NDArray[float64] | None = None,
 ) -> TimeModel:
     """A model of one device. ``groups`` names the problem of each row: rows of a problem are never on both sides of
-    a cross-validation. Without it every row is a problem of its own."""
+    a cross-validation. Without it every row is a problem of its own.
+
+    ``unseen_us`` is what ``unseen_times`` gave for the same rows, where the caller has asked it; ``tried`` is how many
+    folds it holds out otherwise."""
     import numpy as np
 
     groups = np.arange(len(measured_us)) if groups is None else np.asarray(groups)
     _check(features, physics_us, measured_us, groups, names)
     settings = settings_for(len(measured_us)) if settings is None else settings
-    targets = np.log(measured_us / physics_us)
-    fold = fold_of(groups, _FOLDS)
-    few = len(measured_us) < _MANY
-    tried = _FOLDS if few else 1
-    fit = partial(_fit, settings=settings, smooth=few)
-    unseen = np.full(len(measured_us), np.nan)
-    for each in range(tried):
-        out = fold == each
-        unseen[out] = fit(features[~out], targets[~out]).times(features[out], physics_us[out])
-    known = np.isfinite(unseen)
-    off = np.abs(unseen[known] / measured_us[known] - 1)
+    if unseen_us is None:
+        unseen_us = unseen_times(features, physics_us, measured_us, groups, settings=settings, tried=tried)
+    known = np.isfinite(unseen_us)
+    off = np.abs(unseen_us[known] / measured_us[known] - 1)
+    held_out = len(np.unique(fold_of(groups, FOLDS)[known]))
     return TimeModel(
         device,
         tuple(names),
-        fit(features, targets),
-        calibrate(unseen[known], measured_us[known], coverage=coverage),
+        _fit(features, np.log(measured_us / physics_us), settings=settings, smooth=_is_few(measured_us)),
+        calibrate(unseen_us[known], measured_us[known], coverage=coverage),
         fit_domain(features, groups, false_alarms=false_alarms),
-        MeasuredError(int(known.sum()), _FOLDS, tried, float(off.mean()), float(np.median(off))),
+        MeasuredError(int(known.sum()), FOLDS, held_out, float(off.mean()), float(np.median(off))),
         len(measured_us),
         dict(versions or {}),
     )
+
+
+def unseen_times(
+    features: NDArray[float64],
+    physics_us: NDArray[float64],
+    measured_us: NDArray[float64],
+    groups: NDArray[Any],
+    *,
+    settings: TreeSettings,
+    tried: int | None = None,
+) -> NDArray[float64]:
+    """What models of the other folds predict for each row of the first ``tried`` folds; NaN for rows of the others.
+    From few rows all folds are held out in turn, from many by default the first alone."""
+    import numpy as np
+
+    few, fold = _is_few(measured_us), fold_of(groups, FOLDS)
+    targets, unseen = np.log(measured_us / physics_us), np.full(len(measured_us), np.nan)
+    for each in range((FOLDS if few else 1) if tried is None else tried):
+        out = fold == each
+        fitted = _fit(features[~out], targets[~out], settings=settings, smooth=few)
+        unseen[out] = fitted.times(features[out], physics_us[out])
+    return unseen
+
+
+def _is_few(measured_us: NDArray[float64]) -> bool:
+    return len(measured_us) < _MANY
 
 
 def settings_for(rows: int) -> TreeSettings:
@@ -164,5 +188,5 @@ def _check(
     for name, times in (("physics_us", physics_us), ("measured_us", measured_us)):
         if not (np.isfinite(times) & (times > 0)).all():
             raise BadInput(f"{name} must be finite and above 0, got {times[~(np.isfinite(times) & (times > 0))][0]}")
-    if (known := len(np.unique(groups))) < 2 * _FOLDS:
-        raise BadInput(f"a time model needs at least {2 * _FOLDS} problems, got {known}")
+    if (known := len(np.unique(groups))) < 2 * FOLDS:
+        raise BadInput(f"a time model needs at least {2 * FOLDS} problems, got {known}")

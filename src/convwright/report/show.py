@@ -9,21 +9,24 @@ from rich.console import Console
 
 from convwright.advising.advice import Advice
 from convwright.advising.tuned import Tuned
+from convwright.api.predicting import Predictions
 from convwright.errors import BadInput
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
+from convwright.report.tables.predictions import print_predictions
 from convwright.report.tables.quantized import print_quantized
 from convwright.report.tables.tuned import print_tuned
 from convwright.report.words.output import console, output
 from convwright.tuning.findings import Findings
 
 
-def show(found: Findings | Advice | Tuned | Quantized, *, refusals: bool = True) -> None:
-    """Print what ``find``, ``advise``, ``tune`` or ``quantize`` gave back as a table, as the command of that name does.
+def show(found: Findings | Predictions | Advice | Tuned | Quantized, *, refusals: bool = True) -> None:
+    """Print what ``find``, ``predict``, ``advise``, ``tune`` or ``quantize`` gave back as a table, as the command of
+    that name does.
 
     Args:
-        refusals: Of ``find`` also what was refused, and why.
+        refusals: Of ``find`` and ``predict`` also what was refused, and why.
 
     >>> import convwright as cw
     >>> cw.show(cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic"), refusals=False)  # doctest: +ELLIPSIS
@@ -39,8 +42,12 @@ def show(found: Findings | Advice | Tuned | Quantized, *, refusals: bool = True)
         print_tuned(found, where)
     elif isinstance(found, Quantized):
         print_quantized(found, where)
+    elif isinstance(found, Predictions):
+        print_predictions(found, where, refusals=refusals)
     else:
-        raise BadInput(f"`show` takes what `find`, `advise`, `tune` and `quantize` give back, got {brief(found)}")
+        raise BadInput(
+            f"`show` takes what `find`, `predict`, `advise`, `tune` and `quantize` give back, got {brief(found)}"
+        )
 
 
 def _console() -> Console:

@@ -26,6 +26,7 @@ from convwright.tuning.choose import choose
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
 from convwright.tuning.kernels import begun_early, compiling
+from convwright.tuning.predicted_search import by_prediction, promising
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.search import baseline_of as baseline_of
@@ -56,12 +57,14 @@ def find(
     """Search for the best candidate. What the store already knows is not measured again.
 
     In mode ``heuristic``, and for a device that is elsewhere, nothing runs: candidates come in the order of what they
-    need at least and of their backends' belief in them. In mode ``full`` the candidates of problems inside rewrites are
-    looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust`` "verify" a
-    winner from the store is timed again beside PyTorch's own call, and the search done anew where it no longer holds.
-    ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best; ``progress`` is called
-    with what is being done. Kernels are compiled, and candidates looked at, in the order
-    of what ``predictor`` says that they take; by default estimates, corrected by the store's findings of the device.
+    need at least and of their backends' belief in them. Nothing runs in mode ``predict`` either: the choice rests on
+    the times that a model of the device predicts. In mode ``predict-top`` PyTorch's own call runs, and up to three
+    candidates that may be the fastest by their predicted intervals. In mode ``full`` the candidates of problems inside
+    rewrites are looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust``
+    "verify" a winner from the store is timed again beside PyTorch's own call, and the search done anew where it no
+    longer holds. ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best;
+    ``progress`` is called with what is being done. Kernels are compiled, and candidates looked at, in the order of what
+    ``predictor`` says that they take; by default estimates, corrected by the store's findings of the device.
 
     ``then`` is given for a search inside a call, which waits for no compiler. It is called, in another thread, when the
     kernels that the search had to do without have been compiled in the background.
@@ -80,6 +83,9 @@ def find(
 
 def _found(search: Search, then: Callable[[], None] | None) -> Findings:
     problem, device, budget = search.problem, search.device, search.budget
+    if search.mode is Mode.PREDICT or (search.mode is Mode.PREDICT_TOP and not device.present):
+        with budget.paused():
+            return by_prediction(search)
     with budget.paused():  # to ask for what there is takes up to 100 ms (H200)
         listing.load(device)
         direct = search.offers(problem)
@@ -102,7 +108,9 @@ def _measured(
 ) -> Findings:
     """What an earlier search found out, or a new one does."""
     recall = search.recall()
-    if recall.tried(search.mode, candidates) is None:
+    by_model = search.mode is Mode.PREDICT_TOP
+    if recall.tried(search.mode, () if by_model else candidates) is None:
+        candidates = promising(search, candidates) if by_model else candidates
         return _searched(search, candidates, refusals, then, afresh=recall.was_hurried(search.mode))
     found = _remembered(search, candidates, refusals)
     if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, search.budget):

@@ -16,13 +16,15 @@ from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import Verdict
+from convwright.tuning.predicted_choice import Predicted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
     """All that is known of one problem on one device: rows ranked with reasons, and refusals.
 
-    ``kernels`` are those that each measured candidate launches, by its id, where they were asked for.
+    ``kernels`` are those that each measured candidate launches, by its id, where they were asked for. ``predictions``
+    are what a model predicts of each candidate, by its id, where the choice rests on that.
     """
 
     problem: Any  # a Problem: who asked knows of which kind
@@ -33,6 +35,7 @@ class Findings:
     refusals: tuple[Refusal, ...]
     baseline: Finding | None
     kernels: Mapping[str, tuple[Kernel, ...] | None] | None = field(default=None, hash=False)
+    predictions: Mapping[str, Predicted] | None = field(default=None, hash=False)
 
     @property
     def choice(self) -> Finding | None:
@@ -62,10 +65,20 @@ class Findings:
             "baseline": self.baseline.candidate.id if self.baseline else None,
             "unstable": self.unstable,
             "too_large": too_large(self.problem, self.device),
-            "candidates": [_row(verdict, self.device, self.policy) for verdict in self.verdicts],
+            "candidates": [
+                _row(verdict, self.device, self.policy) | self._predicted(verdict) for verdict in self.verdicts
+            ],
             "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
             **({} if self.kernels is None else {"kernels": _launches(self.kernels)}),
         }
+
+    def _predicted(self, verdict: Verdict) -> dict[str, Any]:
+        """What was predicted of a row, where the choice rests on predictions."""
+        if self.predictions is None:
+            return {}
+        known = self.predictions.get(verdict.finding.candidate.id)
+        prediction = None if known is None else known.prediction
+        return {"predicted": None if prediction is None else prediction.to_json()}
 
 
 def _launches(kernels: Mapping[str, tuple[Kernel, ...] | None]) -> dict[str, Any]:

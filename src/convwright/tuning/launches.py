@@ -22,8 +22,8 @@ def check_launches(device: DeviceFacts, mode: Mode) -> None:
         raise BadInput(f"kernels are listed by running candidates, and {device.name} is elsewhere: nothing runs")
     if device.kind != "cuda":
         raise BadInput(f"kernels are what a GPU runs, and {device.name} is none")
-    if mode is Mode.HEURISTIC:
-        raise BadInput("kernels are listed by running candidates, and nothing runs in mode heuristic")
+    if not mode.measures:
+        raise BadInput(f"kernels are listed by running candidates, and nothing runs in mode {mode}")
 
 
 def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:

@@ -43,8 +43,7 @@ def by_promise(
         return 1 + candidate.leaf.compile_s * 1e6 / max(within_us, _LEAST_WITHIN_US)
 
     ordered, predicted = sorted(spread(listed), key=need), dict[str, list[tuple[float, Candidate]]]()
-    for candidate in ordered:
-        prediction = predictor.predict(candidate, device)
+    for candidate, prediction in zip(ordered, predictor.predict_all(ordered, device), strict=True):
         if prediction is not None:
             predicted.setdefault(candidate.leaf.backend, []).append(
                 (prediction.time_us.value * delay(candidate), candidate)

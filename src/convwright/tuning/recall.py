@@ -21,7 +21,12 @@ from convwright.store.stored import Stored
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 
-_WITHIN = "within µs: "
+_WITHIN, _CHOSE = "within µs: ", "chose "
+# The modes of searches that find out as much as one of this mode; of others, quick and full ones.
+_AS_THOROUGH = {
+    Mode.FULL: (Mode.FULL,),
+    Mode.PREDICT_TOP: (Mode.PREDICT_TOP, Mode.QUICK, Mode.FULL),
+}
 
 
 class Recall:
@@ -141,6 +146,11 @@ class Recall:
         scope = self._scope(mode, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)
 
+    def record_prediction(self, chosen: Candidate) -> None:
+        """Keep that a model chose this candidate, of which nothing was measured."""
+        scope = self._scope(Mode.PREDICT, self._magnitude if self._follows_memory else self._limit)
+        self.store.record_search(self.problem.key, self.device.key, scope, [f"{_CHOSE}{self._stamp(chosen)}"])
+
     def trying(self, candidate: Candidate) -> AbstractContextManager[None]:
         """Around a first run. PyTorch's own call needs none: who uses PyTorch trusts it that far."""
         if is_torch(candidate):
@@ -156,7 +166,7 @@ class Recall:
         """What earlier searches that were at least as thorough tried, and the time that each had."""
         if self._rests_on_void:
             return []
-        thorough = (Mode.FULL,) if mode is Mode.FULL else (Mode.QUICK, Mode.FULL)
+        thorough = _AS_THOROUGH.get(mode, (Mode.QUICK, Mode.FULL))
         return [(_had_us(ids, each), ids) for each in thorough for ids in self._searches(each)]
 
     @once

@@ -90,7 +90,7 @@ class Search:
     @property
     def runs(self) -> bool:
         """False where nothing is run whatever is not known."""
-        return self.mode in (Mode.QUICK, Mode.FULL) and self.device.present
+        return self.mode.measures and self.device.present
 
     @property
     def wants_energy(self) -> bool:

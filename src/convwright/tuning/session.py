@@ -38,6 +38,7 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find, resolved
+from convwright.tuning.predicted_search import eager_choice
 from convwright.tuning.remembered import known
 from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.stored_plan import stored_plan
@@ -50,6 +51,8 @@ _PATIENCE_S = 10.0
 # A search that concluded nothing, since other work disturbed it, is not repeated for so long.
 _BUSY_S = 600.0
 _BUSY = "busy"
+# What such a search happens to measure first may decide what it chooses.
+_HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -172,7 +175,7 @@ class Session:
 
     @property
     def _is_searching(self) -> bool:
-        return self.mode in (Mode.QUICK, Mode.FULL)
+        return self.mode.measures
 
     @property
     def chosen(self) -> tuple[Choice, ...]:
@@ -229,10 +232,12 @@ class Session:
             return remembered
         if self._is_searching:
             check_objective(permitted, device, self.mode, energy=False)
+        if self.mode is Mode.PREDICT:
+            return self._predicted(key, device, eager)
         if own is None:
             return self._searched(key, device, eager) if key.searches else self._listed(key, device)
         # What PyTorch's flags ask to be the same each time must not hang on what a search happens to measure.
-        if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode is Mode.QUICK):
+        if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode in _HURRIED):
             return _same(own)
         if self.store.fact(device.key, _BUSY, younger_than_s=_BUSY_S) is not None:
             return Answer(own, own, lasts=False)
@@ -251,6 +256,13 @@ class Session:
             return answer._replace(lasts=False)
         return answer
 
+    def _predicted(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
+        """What a model of the device predicts to be the fastest, on any device: nothing runs."""
+        found = find(key.problem, device, key.policy, mode=Mode.PREDICT, store=self.store)
+        answer = self._found(found, key, None)
+        chosen = None if eager is None else eager_choice(found, eager.extra_us)
+        return answer if chosen is None else answer._replace(eager=_choice(chosen, found.baseline, device, key.policy))
+
     def _listed(self, key: Question, device: DeviceFacts) -> Answer:
         """The first that is allowed of all that there is."""
         return self._found(find(key.problem, device, key.policy, mode=Mode.HEURISTIC, store=self.store), key, None)
@@ -262,6 +274,8 @@ class Session:
             candidate = unmeasured(found, None if torchs is None else torchs.candidate)
             return _same(Choice(candidate, found.device))
         captured = _choice(found.choice, own, found.device, key.policy)
+        if found.mode is Mode.PREDICT:
+            return _same(captured)
         verdict = choose([each.finding for each in found.verdicts], own, found.policy, eager)[0]
         return Answer(_choice(verdict.finding, own, found.device, key.policy) if verdict.won else captured, captured)
 

@@ -7,6 +7,7 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding, Interval
+from convwright.settings import Mode
 from convwright.shortage import SHORTAGES
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
@@ -29,6 +30,8 @@ def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidat
     choice = found.choice
     if choice is None:
         return ()
+    if found.mode is Mode.PREDICT:
+        return _predicted(found)
     best = call_us(choice, found.policy)
     others = [
         verdict.finding for verdict in found.verdicts
@@ -46,6 +49,17 @@ def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidat
         small = sorted((each for each in others if _workspace_bytes(each) < fewest), key=_workspace_bytes)
         right += [finding for finding in small[: 2 * _MOST] if checking.is_right(finding)][:1]
     return tuple((each.candidate, call_us(each, found.policy)) for each in (choice, *right))
+
+
+def _predicted(found: Findings) -> tuple[tuple[Candidate, Interval], ...]:
+    """The winner by prediction and what is predicted to come close to it. Nothing runs, so nothing is checked."""
+    times = [
+        (verdict.finding.candidate, known.prediction.time_us)
+        for verdict in found.verdicts
+        if verdict.allowed and (known := (found.predictions or {}).get(verdict.finding.candidate.id)) is not None
+        and known.prediction is not None
+    ]  # fmt: skip
+    return tuple(each for each in times[: 1 + _MOST] if each[1].value <= _CLOSE * times[0][1].value)
 
 
 def _workspace_bytes(finding: Finding) -> int:

@@ -170,7 +170,7 @@ class Timed:
     def _foreign_us(self, operation: Foreign) -> Interval | None:
         """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
         raises an error."""
-        if self._mode is Mode.HEURISTIC or not self._device.present:
+        if not self._mode.measures or not self._device.present:
             moved = sum(spec.nbytes for spec in operation.operands.values())
             return _at_least(moved / (self._device.bandwidth_bytes_per_us or inf))
         device = torch.device(str(self._device.torch_name))

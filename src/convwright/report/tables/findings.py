@@ -12,7 +12,7 @@ from convwright.core.finding import UNSTABLE
 from convwright.core.limits import limits
 from convwright.core.policy import Objective
 from convwright.naming import singular
-from convwright.report.words.amounts import bytes_text, figure, percent_text
+from convwright.report.words.amounts import bytes_text, figure, interval_text, percent_text
 from convwright.report.words.columns import fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.too_large import too_large_sentence
@@ -31,7 +31,11 @@ def print_findings(found: Findings, console: Console, *, refusals: bool = True) 
     if (said := too_large_sentence(found.problem, found.device)) is not None:
         console.print(Text(said, style="yellow"))
     why = _why_nothing(found)
-    listed = [verdict for verdict in found.verdicts if why is None or verdict.reason == verdict.finding.note]
+    listed = [
+        verdict
+        for verdict in found.verdicts
+        if why is None or verdict.reason == verdict.finding.note or verdict.allowed
+    ]
     console.print(_table(found, listed, console.width))
     if why is not None:
         console.print(Text(f"Nothing was measured: {why}.", style="dim"))
@@ -124,13 +128,13 @@ def _why_nothing(found: Findings) -> str | None:
 
 
 _COLUMNS = (
-    "candidate", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
+    "candidate", "predicted µs", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
     "peak", "energy mJ", "arithmetic", "why",
 )  # fmt: skip
 # Shown where any candidate has them.
-_IF_ANY = ("peak", "energy mJ")
+_IF_ANY = ("predicted µs", "peak", "energy mJ")
 # What is known where nothing was measured, as of a device that is elsewhere.
-_BEFORE = ("candidate", "workspace", "arithmetic", "limit µs", "why")
+_BEFORE = ("candidate", "predicted µs", "workspace", "arithmetic", "limit µs", "why")
 _FOLDED = ("candidate", "why")
 # Where there is no room for the parts of a call, what it takes with all of them.
 _CALL = "call µs"
@@ -146,6 +150,7 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     cells = dict.fromkeys((*_COLUMNS, _CALL), _UNKNOWN) | {
         "candidate": candidate.id,
         "limit µs": _figure(bound.limit_us),
+        "predicted µs": _predicted(verdict, found),
         "workspace": bytes_text(candidate.workspace_bytes, at_most=candidate.workspace_is_bound),
         "arithmetic": candidate.arithmetic,
         "why": UNSTABLE if verdict.reason == verdict.finding.unstable else verdict.reason,
@@ -166,6 +171,14 @@ def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
         "energy mJ": _UNKNOWN if measured.energy_mj is None else f"{measured.energy_mj:.3g}",
         "scaled": _figure(max(error.scaled_max for error in measured.errors)) if measured.errors else _UNKNOWN,
     }
+
+
+def _predicted(verdict: Verdict, found: Findings) -> str:
+    """The predicted time with its bounds."""
+    known = (found.predictions or {}).get(verdict.finding.candidate.id)
+    if known is None or known.prediction is None:
+        return _UNKNOWN
+    return f"{figure(known.prediction.time_us.value)} ({interval_text(known.prediction.time_us)})"
 
 
 def _figure(value: float | None) -> str:

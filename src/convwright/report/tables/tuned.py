@@ -20,7 +20,6 @@ from convwright.report.words.columns import Row, fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
-from convwright.settings import Mode
 from convwright.tuning.choose import call_us
 from convwright.tuning.kernels import BEING_COMPILED
 from convwright.wording.compact import compact
@@ -63,7 +62,7 @@ def _table(tuned: Tuned, width: int) -> Table:
     table, rows = Table(box=None, pad_edge=False), [_cells(each) for each in tuned.problems]
     if width < _WIDE:
         rows = [row | {"candidate": _brief(row["candidate"])} for row in rows]
-    shown = _shown(rows, width, planned=tuned.mode is Mode.HEURISTIC)
+    shown = _shown(rows, width, planned=not tuned.mode.measures)
     for name in shown:
         if name in _LEFT:
             table.add_column(name, overflow="fold", min_width=least_width(width))
@@ -128,7 +127,7 @@ def _sentence(tuned: Tuned) -> str:
     workspace = "unknown"
     if tuned.workspace_bytes is not None:
         workspace = bytes_text(tuned.workspace_bytes, at_most=tuned.workspace_is_bound)
-    if tuned.mode is Mode.HEURISTIC:
+    if not tuned.mode.measures:
         return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
     return f"{said}; workspace that all share: {workspace}. {_remembered(tuned)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 
 from convwright.core.finding import Interval
 
@@ -32,6 +33,15 @@ def microseconds(value: float) -> str:
     ('28,611.1', '12.35', '0.00394')
     """
     return f"{value:,.1f}" if abs(value) >= 100 else figure(value)
+
+
+def interval_text(interval: Interval) -> str:
+    """The bounds of a time, with three digits.
+
+    >>> interval_text(Interval(12.345, 10.04, 15.02)), interval_text(Interval(1.0, 0.0, float("inf")))
+    ('10–15', '0–∞')
+    """
+    return "–".join("∞" if each == inf else f"{each:,.3g}" for each in (interval.low, interval.high))
 
 
 def percent_text(interval: Interval) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convwright.settings import Mode
 
@@ -60,4 +60,6 @@ GLANCE = Effort(
     in_heat=0, fewest_in_heat=0, heat_calls={"cpu": 1, "cuda": 1}, heat=0.0, checking=0.0, finalists=0, final=0.0,
     overtimes=0, chains=0,
 )  # fmt: skip
-EFFORTS: Mapping[Mode, Effort] = {Mode.QUICK: QUICK, Mode.FULL: FULL}
+# What predictions have left of the candidates, none of which is passed over.
+PREDICT_TOP = replace(QUICK, chains=0)
+EFFORTS: Mapping[Mode, Effort] = {Mode.PREDICT_TOP: PREDICT_TOP, Mode.QUICK: QUICK, Mode.FULL: FULL}

@@ -1,0 +1,67 @@
+"""``learn``: what was measured on a device becomes a model of its times."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from convwright import strict_json
+from convwright.core.device import DeviceFacts
+from convwright.core.observation import Observation
+from convwright.errors import BadInput
+from convwright.measuring.hardware.machine import device_facts
+from convwright.prediction import models
+from convwright.prediction.learning import Learned, versions_of
+from convwright.prediction.learning import learn as fit
+from convwright.store.store import Store
+from convwright.tuning.session import using
+from convwright.tuning.stored_observations import stored_observations
+
+
+def learn(
+    observations: Iterable[Observation] | Path | str | None = None,
+    *,
+    device: str | DeviceFacts | None = None,
+    store: Store | Path | str | None = None,
+    out: Path | str | None = None,
+) -> Learned:
+    """A model of a device's times, and a report of its errors on problems that it had not seen.
+
+    ``observations`` are given, or read from a file with one record of JSON in each line (which may end in .gz). By
+    default they are the findings of ``store``. The model is written to ``out``, an .npz file; without it, it is put
+    beside the store, where ``predict`` and the modes "predict" and "predict-top" look for it.
+
+    Learning needs scikit-learn (``convwright[predict]``); predicting needs numpy alone.
+    """
+    facts = device_facts(device)
+    with using(store) as kept:
+        if observations is None:
+            known = list(stored_observations(kept, facts))
+        elif isinstance(observations, Path | str):
+            known = list(read_observations(Path(observations)))
+        else:
+            known = list(observations)
+        learned = fit(known, facts, versions=versions_of(known))
+        if out is None and kept.path is not None:
+            out = models.folder_beside(kept.path) / models.file_name(facts)
+    if out is not None:
+        models.save(learned.predictor, out)
+    return learned
+
+
+def read_observations(path: Path) -> Iterator[Observation]:
+    """The observations of a file, one a line."""
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+            for number, line in enumerate(lines, 1):
+                yield _observation(line, path, number)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read as observations: {error}") from error
+
+
+def _observation(line: str, path: Path, number: int) -> Observation:
+    try:
+        return Observation.from_json(strict_json.loads(line))
+    except (strict_json.JsonError, BadInput, TypeError, AttributeError) as error:
+        raise BadInput(f"line {number} of {path} is no observation: {error}") from error

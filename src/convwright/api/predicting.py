@@ -1,0 +1,143 @@
+"""``predict``: what every candidate of a problem should take, on a device that need not be in this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from convwright.api.posing import problem
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Direction
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Policy, check_policy
+from convwright.core.problem import IntOrTuple
+from convwright.core.window import AnyPadding
+from convwright.errors import BadInput
+from convwright.measuring.hardware.machine import device_facts
+from convwright.prediction.breakdown import Breakdown, breakdown
+from convwright.prediction.models import Served, served
+from convwright.store.store import Store
+from convwright.tuning.predicted_choice import PredictedVerdict, choose_predicted
+from convwright.tuning.predicting import everything, own_of, predicted
+from convwright.tuning.search import resolved
+from convwright.tuning.session import using
+from convwright.uncompiled import uncompiled
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Predictions:
+    """All that is predicted of one problem on one device: rows ranked with reasons, and what was refused.
+
+    ``model`` is what predicted them.
+    """
+
+    problem: Any  # a Problem: who asked knows of which kind
+    device: DeviceFacts
+    policy: Policy
+    verdicts: tuple[PredictedVerdict, ...]
+    refusals: tuple[Refusal, ...]
+    model: Served = field(hash=False)
+
+    @property
+    def choice(self) -> PredictedVerdict | None:
+        """The row that is predicted to be the best; None where nothing is allowed."""
+        return next((verdict for verdict in self.verdicts if verdict.won), None)
+
+    def explained(self, candidate: Candidate | None = None) -> Breakdown:
+        """What the predicted time of a candidate is made of, by default of the choice."""
+        rows = [verdict.predicted for verdict in self.verdicts]
+        if candidate is None:
+            if self.choice is None:
+                raise BadInput(f"nothing is predicted for {self.problem.key}, so there is nothing to explain")
+            candidate = self.choice.predicted.candidate
+        us = next((row.us for row in rows if row.candidate == candidate), None)
+        return breakdown(candidate, self.device, self.model.times, us)
+
+    def called(self, algorithm: str) -> Candidate:
+        """The candidate with this id, or the best one whose id without its configuration it is."""
+        ids = [verdict.predicted.candidate for verdict in self.verdicts]
+        found = next((each for each in ids if each.id == algorithm), None)
+        found = found or next((each for each in ids if each.id.partition("[")[0] == algorithm), None)
+        if found is None:
+            there = ", ".join(sorted({each.id.partition("[")[0] for each in ids}))
+            raise BadInput(f"no candidate here is called {algorithm!r}; for this problem there are {there}")
+        return found
+
+    def __repr__(self) -> str:
+        won = "nothing" if self.choice is None else self.choice.predicted.candidate.id
+        return f"<Predictions: {self.problem.key} on {self.device.label}: {won} of {len(self.verdicts)} candidates>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as data."""
+        return {
+            "problem": self.problem.key,
+            "device": self.device.label,
+            "objective": self.policy.objective,
+            "model": {
+                "origin": self.model.origin,
+                "rows": None if self.model.times is None else self.model.times.rows,
+                "error": None if self.model.times is None else self.model.times.error.to_json(),
+            },
+            "choice": None if self.choice is None else self.choice.predicted.candidate.id,
+            "candidates": [_row(verdict) for verdict in self.verdicts],
+            "refusals": [{"id": refusal.id, "reason": refusal.reason} for refusal in self.refusals],
+        }
+
+
+@uncompiled()
+def predict(
+    what: Problem | str | Tensor | nn.Module,
+    weight: Tensor | Sequence[int] | None = None,
+    *,
+    stride: IntOrTuple = 1,
+    padding: AnyPadding = 0,
+    dilation: IntOrTuple = 1,
+    groups: int = 1,
+    direction: Direction | str | None = None,
+    device: str | DeviceFacts | None = None,
+    policy: Policy | None = None,
+    model: Path | str | None = None,
+    store: Store | Path | str | None = None,
+) -> Predictions:
+    """What every candidate of a problem should take on a device, and which of them should be chosen. Nothing runs.
+
+    ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
+    ``weight``, or an ``nn.Conv…`` and its input's shape. The device need not be in this machine ("h200"). Each row has
+    the time of one call with bounds that hold nine of ten measured times, the memory that a call holds, the energy
+    where the model knows it, and whether the candidate is like those that the model has learned from (``in_domain``).
+
+    The model is the file ``model``, or the one that ``learn`` has put beside the ``store`` for this device, or one
+    that is shipped. Without any, times follow from the device's data sheet, with bounds as wide as those err.
+
+    >>> found = predict("mb32ic64ih56oc64kh3ph1 dt:fp16", device="h200")
+    >>> found.choice.won, found.choice.predicted.prediction.in_domain
+    (True, False)
+    """
+    check_policy(policy)
+    posed = problem(what, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, direction=direction)
+    facts = device_facts(device)
+    asked = resolved(policy or Policy(), posed, facts)
+    with using(store) as kept:
+        chosen = served(facts, kept.path, model)
+    candidates, refusals = everything(posed, facts, asked, chosen.predictor)
+    rows = predicted(candidates, facts, asked, chosen.predictor)
+    verdicts = choose_predicted(rows, own_of(rows, asked), asked)
+    return Predictions(posed, facts, asked, verdicts, tuple(refusals), chosen)
+
+
+def _row(verdict: PredictedVerdict) -> dict[str, Any]:
+    row = verdict.predicted
+    return {
+        "id": row.candidate.id,
+        "arithmetic": row.candidate.arithmetic,
+        "predicted": None if row.prediction is None else row.prediction.to_json(),
+        "workspace_bytes": row.candidate.workspace_bytes,
+        "memory_bytes": row.memory_bytes,
+        "allowed": verdict.allowed,
+        "reason": verdict.reason,
+    }

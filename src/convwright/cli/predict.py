@@ -1,0 +1,128 @@
+"""``convwright predict``: what every candidate of a problem should take, on a device that need not be here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.problem_text import DTYPE_HELP as DTYPE
+from convwright.cli.problem_text import complete
+from convwright.cli.tf32 import Tf32, with_tf32
+from convwright.cli.workspace import MaxWorkspace
+from convwright.errors import BadInput
+from convwright.naming import one_of
+
+if TYPE_CHECKING:
+    from convwright.api.predicted_sweep import PredictedSweep
+    from convwright.api.predicting import Predictions
+    from convwright.prediction.breakdown import Breakdown
+
+
+def predict(
+    problem: Annotated[
+        str, typer.Argument(help="As `find` takes it: mb32ic256ih14oc256kh3ph1, or 'pool max mb32ic64ih112 kh3sh2ph1'.")
+    ],
+    *,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, or a device that is not in this machine: h200.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
+    layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused, for example bias+relu.")] = None,
+    tf32: Tf32 = None,
+    max_workspace: MaxWorkspace = None,
+    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A model's file; by default the one beside the store, or the one that is shipped."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Instead of the table: what the time of the choice is made of.")
+    ] = False,
+    algorithm: Annotated[
+        str | None, typer.Option(help="With --explain: this candidate in place of the choice, by its id or its name.")
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE=VALUES", help="One size over several values: iw=200:260, or as `bench` takes it."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="With --sweep: draw it to a .png, .svg or .pdf file.")] = None,
+    refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict the time, the memory and the energy of every candidate, and choose by that. Nothing runs."""
+    from convwright.core.kinds.text import parse
+    from convwright.core.policy import Objective, Policy
+
+    text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
+    parse(text)
+    policy = Policy(
+        max_workspace_bytes=max_workspace, deterministic=deterministic,
+        objective=one_of(Objective, "objective", objective),
+    )  # fmt: skip
+    if plot is not None and sweep is None:
+        raise BadInput("--plot draws a sweep: give --sweep too, for example --sweep iw=200:260")
+    if algorithm is not None and not explain:
+        raise BadInput("--algorithm says which candidate is explained: give --explain too")
+    if sweep is not None and explain:
+        raise BadInput("--explain is about one problem, --sweep about several: give one of both")
+    if plot is not None:
+        from convwright.report.plot import check
+
+        check(plot)
+    with with_tf32(tf32):
+        if sweep is not None:
+            from convwright.api.predicted_sweep import predict_sweep
+
+            points = predict_sweep(text, sweep, device=device, policy=policy, model=model)
+            _print_sweep(points, plot, as_json=as_json)
+            return
+        from convwright.api.predicting import predict as predicted
+
+        found = predicted(text, device=device, policy=policy, model=model)
+    if explain:
+        _print_made(found.explained(None if algorithm is None else found.called(algorithm)), as_json=as_json)
+    else:
+        _print_all(found, refusals=refusals, as_json=as_json)
+
+
+def _print_all(found: Predictions, *, refusals: bool, as_json: bool) -> None:
+    from convwright.report.tables.predictions import print_predictions
+    from convwright.report.words.output import output
+    from convwright.report.words.plain import as_json as strict_json
+
+    if as_json:
+        print(strict_json(found.to_json()))
+    else:
+        print_predictions(found, output(), refusals=refusals)
+
+
+def _print_made(made: Breakdown, *, as_json: bool) -> None:
+    from convwright.report.words.plain import as_json as strict_json
+
+    print(strict_json(made.to_json()) if as_json else made)
+
+
+def _print_sweep(found: PredictedSweep, plot: Path | None, *, as_json: bool) -> None:
+    from convwright.report.predicted_curve import draw_predicted
+    from convwright.report.words.amounts import interval_text
+    from convwright.report.words.plain import as_json as strict_json
+
+    if plot is not None:
+        draw_predicted(found, plot)
+    if as_json:
+        print(strict_json(found.to_json()))
+        return
+    for point in found.points:
+        measured = "" if point.measured_us is None else f", measured {point.measured_us:.4g} µs"
+        print(
+            f"{found.size}={point.value}: {point.time_us.value:.4g} µs ({interval_text(point.time_us)}), "
+            f"{point.candidate}{measured}"
+        )
+    for sentence in (found.model, *found.jumps):
+        print(sentence)

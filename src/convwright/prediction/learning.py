@@ -1,0 +1,195 @@
+"""Observations of one device → a model of its times, with a report of its errors on problems that it had not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from convwright.backends.triton.estimates import estimated
+from convwright.backends.triton.kernels import called, kernel
+from convwright.core.candidate import Candidate
+from convwright.core.device import DeviceFacts
+from convwright.core.observation import Observation, Outcome
+from convwright.core.problem import ConvProblem
+from convwright.errors import BadInput
+from convwright.prediction.boosted_trees import TreeSettings
+from convwright.prediction.error_report import ErrorReport, error_report
+from convwright.prediction.features import features, vocabulary
+from convwright.prediction.learned_times import LearnedTimes, energy_physics_mj
+from convwright.prediction.origins import origin_of
+from convwright.prediction.time_model import FOLDS, TimeModel, fit_time_model, unseen_times
+
+if TYPE_CHECKING:
+    from numpy import float64, int64
+    from numpy.typing import NDArray
+
+# Rows of one origin, such as a sweep: more would count for more than all networks.
+MOST_OF_AN_ORIGIN = 600
+FEWEST_ROWS = 100
+_FEWEST_ENERGIES = 200
+# Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
+# as long.
+_MANY_ROWS = TreeSettings(
+    trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("squared_error",), members=1
+)
+_FEW_ROWS = TreeSettings(
+    trees=120, leaves=12, learning_rate=0.1, features_per_split=0.5, losses=("squared_error",), members=1
+)
+_MANY = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Candidates of one device with what was measured: one row each, of ``origins`` that a split keeps together."""
+
+    candidates: tuple[Candidate, ...]
+    measured_us: NDArray[float64]
+    energy_mj: NDArray[float64]
+    origins: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def of(self, rows: NDArray[Any]) -> Samples:
+        """Those of some rows."""
+        picked = tuple(self.candidates[int(row)] for row in rows)
+        return Samples(picked, self.measured_us[rows], self.energy_mj[rows], self.origins[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """A model and how far it was off."""
+
+    predictor: LearnedTimes
+    report: ErrorReport
+
+    @property
+    def model(self) -> TimeModel:
+        return self.predictor.times
+
+
+def samples(observations: Iterable[Observation], device: DeviceFacts) -> Samples:
+    """What there is to learn from: one row for each problem and candidate, by its newest time that is not doubtful."""
+    import numpy as np
+
+    newest: dict[tuple[str, str], Observation] = {}
+    for each in observations:
+        if each.device != device.key or each.outcome is not Outcome.MEASURED or each.measurement is None:
+            continue
+        place, measured = (each.candidate.problem.key, each.candidate.id), each.measurement
+        is_sure = measured.doubt is None and measured.device_us.value > 0
+        if is_sure and (place not in newest or newest[place].created < each.created):
+            newest[place] = each
+    rows = [newest[place] for place in sorted(newest)]
+    problems: dict[str, Any] = {}
+    candidates = tuple(_current(_sharing(each.candidate, problems), device) for each in rows)
+    times = [each.measurement for each in rows if each.measurement is not None]
+    return Samples(
+        candidates,
+        np.array([each.device_us.value for each in times], dtype=np.float64),
+        np.array([each.energy_mj or np.nan for each in times], dtype=np.float64),
+        np.array([origin_of(candidate.problem) for candidate in candidates]),
+    )
+
+
+def learn(
+    observations: Iterable[Observation] | Samples,
+    device: DeviceFacts,
+    *,
+    versions: Mapping[str, str] | None = None,
+    settings: TreeSettings | None = None,
+    tried: int = FOLDS,
+) -> Learned:
+    """A model of the device's times, and of energies where enough are known. ``tried`` folds of five are held out for
+    the report and the intervals."""
+
+    known = observations if isinstance(observations, Samples) else samples(observations, device)
+    if len(known) < FEWEST_ROWS:
+        raise BadInput(
+            f"a model of {device.key} needs at least {FEWEST_ROWS} measured candidates, got {len(known)}: "
+            "measure more with `convwright find` or `convwright tune`"
+        )
+    known = known.of(balanced(known.origins))
+    settings = settings_for(len(known)) if settings is None else settings
+    groups = groups_of(known)
+    names = vocabulary(known.candidates)
+    found = features(known.candidates, device, names)
+    given = found.rows, found.physics_us, known.measured_us, groups
+    unseen = unseen_times(*given, settings=settings, tried=tried)
+    times = fit_time_model(
+        *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen
+    )
+    report = error_report(known.candidates, unseen, known.measured_us, groups)
+    return Learned(LearnedTimes(times, _energy(known, device, settings)), report)
+
+
+def settings_for(rows: int) -> TreeSettings:
+    """How trees are grown for so many rows."""
+    return _MANY_ROWS if rows >= _MANY else _FEW_ROWS
+
+
+def balanced(origins: NDArray[Any], most: int = MOST_OF_AN_ORIGIN) -> NDArray[int64]:
+    """Rows in their order, at most so many of one origin, where there are other origins."""
+    import numpy as np
+
+    shuffled = np.random.default_rng(0).permutation(len(origins))
+    names, counts = np.unique(origins, return_counts=True)
+    if len(names) < 2 * FOLDS or counts.max() <= most:
+        return np.arange(len(origins))
+    kept = [row for name in names for row in shuffled[origins[shuffled] == name][:most]]
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+def groups_of(known: Samples) -> NDArray[Any]:
+    """What a split keeps together: origins, or problems where there are too few origins for a split."""
+    import numpy as np
+
+    enough = len(np.unique(known.origins)) >= 2 * FOLDS
+    return known.origins if enough else np.array([candidate.problem.key for candidate in known.candidates])
+
+
+def _energy(known: Samples, device: DeviceFacts, settings: TreeSettings) -> TimeModel | None:
+    import numpy as np
+
+    rows = np.flatnonzero(np.isfinite(known.energy_mj))
+    if len(rows) < _FEWEST_ENERGIES or len(np.unique(known.origins[rows])) < 2 * FOLDS:
+        return None
+    some = known.of(rows)
+    names = vocabulary(some.candidates)
+    found = features(some.candidates, device, names)
+    physics = energy_physics_mj(found.physics_us)
+    return fit_time_model(
+        found.rows, physics, some.energy_mj, some.origins, device=device.key, names=names, settings=settings
+    )
+
+
+def _sharing(candidate: Candidate, problems: dict[str, Any]) -> Candidate:
+    """The candidate with one object for all equal problems, whose features are computed once."""
+    problem = problems.setdefault(candidate.problem.key, candidate.problem)
+    inner = None if candidate.inner is None else _sharing(candidate.inner, problems)
+    return replace(candidate, problem=problem, inner=inner)
+
+
+def _current(candidate: Candidate, device: DeviceFacts) -> Candidate:
+    """The candidate with the estimate that this version makes, whichever version measured it."""
+    if candidate.inner is not None:
+        return replace(candidate, inner=_current(candidate.inner, device))
+    problem = candidate.problem
+    if candidate.backend != "triton" or not isinstance(problem, ConvProblem):
+        return candidate
+    name = called(candidate.algorithm, problem.direction)
+    if name is None:
+        return candidate
+    return estimated(candidate, name, kernel(name).cycles_of(candidate, device), device)
+
+
+def versions_of(observations: Sequence[Observation]) -> dict[str, str]:
+    """The versions under which most were measured."""
+    named = ("torch", "cudnn", "triton", "driver", "cuda")
+    seen: dict[str, dict[str, int]] = {name: {} for name in named}
+    for each in observations:
+        for name, value in () if each.measurement is None else each.measurement.conditions:
+            if name in seen:
+                seen[name][value] = seen[name].get(value, 0) + 1
+    return {name: max(counts, key=counts.__getitem__) for name, counts in seen.items() if counts}

@@ -1,0 +1,134 @@
+"""Which model serves a device: a learned one that the user keeps beside the store, one that is shipped, or the device's
+data sheet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from convwright.core.device import DeviceFacts
+from convwright.core.predictor import Predictor
+from convwright.errors import BadInput
+from convwright.prediction import time_model_file
+from convwright.prediction.data_sheet import DataSheet
+from convwright.prediction.features import check_names
+from convwright.prediction.learned_times import LearnedTimes
+from convwright.prediction.time_model import TimeModel
+
+FOLDER = "models"
+_SUFFIX, _ENERGY = ".npz", ".energy.npz"
+
+
+class Origin(StrEnum):
+    """Where a model comes from."""
+
+    GIVEN = "given"
+    LEARNED = "learned"
+    SHIPPED = "shipped"
+    DATA_SHEET = "data sheet"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """A predictor for one device. ``times`` is the model behind it; the data sheet has none."""
+
+    predictor: Predictor
+    origin: Origin
+    times: TimeModel | None = None
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        if self.times is None:
+            return (
+                "No model was learned of this device: times follow from its data sheet, and a measured time may differ "
+                "by a factor of four."
+            )
+        error = self.times.error
+        return (
+            f"Times are predicted by a {self.origin} model of {self.times.rows:,} measured candidates, which was off "
+            f"by {error.median:.0%} (median) and {error.mape:.0%} (mean) on problems that it had not seen."
+        )
+
+
+def served(device: DeviceFacts, store: Path | None = None, model: Path | str | None = None) -> Served:
+    """The model for a device: ``model``, or else the one beside the file ``store``, or a shipped one, or none.
+
+    >>> from convwright.core.profiles import profile
+    >>> served(profile("h200")).origin
+    <Origin.DATA_SHEET: 'data sheet'>
+    """
+    if model is not None:
+        return _loaded(Path(model), Origin.GIVEN, device)
+    beside = None if store is None else folder_beside(store) / file_name(device)
+    if beside is not None and beside.is_file():
+        return _loaded(beside, Origin.LEARNED, device)
+    shipped = Path(str(resources.files(__package__) / FOLDER)) / file_name(device)
+    if shipped.is_file():
+        return _loaded(shipped, Origin.SHIPPED, device)
+    return Served(DataSheet(), Origin.DATA_SHEET)
+
+
+def folder_beside(store: Path) -> Path:
+    """The folder of the models that are learned from a store."""
+    return store.parent / FOLDER
+
+
+def file_name(device: DeviceFacts) -> str:
+    """What the model of a device is called.
+
+    >>> from convwright.core.profiles import profile
+    >>> file_name(profile("h100"))
+    'nvidia-h100-80gb-hbm3.npz'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", device.key.lower()).strip("-") + _SUFFIX
+
+
+def save(learned: LearnedTimes, path: Path | str) -> tuple[Path, ...]:
+    """Write a model, and that of its energies beside it; which files."""
+    path = Path(path)
+    if path.suffix != _SUFFIX:
+        raise BadInput(f"a model's file must end in {_SUFFIX}, got {str(path)!r}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        time_model_file.save(learned.times, path)
+        if learned.energy is None:
+            _energy_of(path).unlink(missing_ok=True)
+            return (path,)
+        time_model_file.save(learned.energy, _energy_of(path))
+    except OSError as error:
+        raise BadInput(f"the model cannot be written to {path}: {error}") from error
+    return path, _energy_of(path)
+
+
+def _energy_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(_SUFFIX) + _ENERGY)
+
+
+def _loaded(path: Path, origin: Origin, device: DeviceFacts) -> Served:
+    energy = _energy_of(path)
+    times = _read(path, _stamp(path))
+    mj = _read(energy, _stamp(energy)) if energy.is_file() else None
+    for each in (times, mj):
+        if each is not None and each.device != device.key:
+            raise BadInput(f"{path} is a model of {each.device}, and times of {device.key} are asked for")
+    return Served(LearnedTimes(times, mj), origin, times, path)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Changes where the file is written anew."""
+    try:
+        known = path.stat()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read as a time model: {error}") from error
+    return known.st_mtime_ns, known.st_size
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, stamp: tuple[int, int]) -> TimeModel:
+    model = time_model_file.load(path)
+    check_names(model.features, str(path))
+    return model

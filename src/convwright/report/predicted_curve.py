@@ -1,0 +1,44 @@
+"""A predicted sweep as a drawing: the choice's time with its band, in one colour for each algorithm, and what was
+measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from convwright.api.predicted_sweep import PredictedSweep, SweepPoint
+from convwright.core.finding import Interval
+from convwright.report.plot import Chart, Curve, draw_chart
+
+# matplotlib leaves labels out of a legend that begin so.
+_NO_LABEL = "_"
+
+
+def draw_predicted(found: PredictedSweep, path: Path) -> None:
+    """Draw to a .png, .svg or .pdf file."""
+    draw_chart(chart_of(found), path)
+
+
+def chart_of(found: PredictedSweep) -> Chart:
+    """Neighbours with one algorithm are one line; an algorithm has its colour wherever it wins."""
+    colours: dict[str, int] = {}
+    curves: list[Curve] = []
+    for name, points in groupby(found.points, _algorithm):
+        label = f"{_NO_LABEL}{name}" if name in colours else name
+        curves.append(_curve(label, list(points), colours.setdefault(name, len(colours))))
+    measured = [(point.value, point.measured_us) for point in found.points if point.measured_us is not None]
+    if measured:
+        times = tuple(Interval(us, us, us) for _, us in measured)
+        values = tuple(float(value) for value, _ in measured)
+        curves.append(Curve("measured, the best", values, times, len(colours), line="", marker="x"))
+    return Chart(f"{found.points[0].problem} on {found.device}", found.size, tuple(curves), caption=found.model)
+
+
+def _curve(label: str, points: Sequence[SweepPoint], colour: int) -> Curve:
+    values = tuple(float(point.value) for point in points)
+    return Curve(label, values, tuple(point.time_us for point in points), colour)
+
+
+def _algorithm(point: SweepPoint) -> str:
+    return point.candidate.partition("[")[0]

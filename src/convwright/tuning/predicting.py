@@ -1,0 +1,100 @@
+"""What every candidate of a problem should take on a device, whether or not that is in this machine. Nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+
+from convwright import flags
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.candidate import Candidate, Refusal
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType
+from convwright.core.finding import Interval
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Policy, Weights
+from convwright.core.predictor import Prediction, Predictor
+from convwright.core.problem import ConvProblem
+from convwright.prediction.rates import rates_of
+from convwright.tuning import listing
+from convwright.tuning.choose import is_torch
+from convwright.tuning.predicted_choice import Predicted
+
+# How algorithms are called that read a weight in another form, which a kernel of its own makes.
+_PACKED = "-packed"
+
+
+def everything(
+    problem: Problem, device: DeviceFacts, policy: Policy, predictor: Predictor
+) -> tuple[list[Candidate], list[Refusal]]:
+    """The candidates of a problem, with rewrites around those of each backend that are predicted to be the fastest, and
+    what was refused. Where the device is not in this machine, PyTorch's own call is added, which no library plans."""
+
+    def promising(inner: Problem) -> list[Candidate]:
+        offered = listing.candidates(listing.direct(inner, device, policy))
+        allowed = [each for each in offered if listing.objection(each, policy) is None]
+        known = zip(allowed, predictor.predict_all(allowed, device), strict=True)
+        ranked = sorted(known, key=lambda pair: inf if pair[1] is None else pair[1].time_us.value)
+        return list({each.backend: each for each, _ in reversed(ranked)}.values())
+
+    direct = listing.direct(problem, device, policy)
+    rewritten = listing.rewritten(problem, device, policy, promising)
+    candidates = [*listing.candidates(direct), *listing.candidates(rewritten)]
+    own = None if device.present else own_call(problem, device)
+    return ([own, *candidates] if own is not None else candidates), listing.refusals([*direct, *rewritten])
+
+
+def own_call(
+    problem: Problem, device: DeviceFacts, algorithm: str = "default", tf32: str | None = None
+) -> Candidate | None:
+    """PyTorch's own call of a convolution on a GPU, with its TF32 flag "on", "off" or as it is now; None for other
+    problems."""
+    if not isinstance(problem, ConvProblem) or problem.dtype.narrow or device.kind != "cuda":
+        return None
+    flag = tf32 or ("on" if flags.tf32_allowed() else "off")
+    made = torch_candidate(problem, (("tf32", flag),) if problem.dtype is DType.FP32 else ())
+    return made if algorithm == made.algorithm else replace(made, algorithm=algorithm)
+
+
+def predicted(
+    candidates: Sequence[Candidate], device: DeviceFacts, policy: Policy, predictor: Predictor
+) -> list[Predicted]:
+    """What is predicted of each candidate."""
+    predictions = predictor.predict_all(candidates, device)
+    return [
+        Predicted(
+            candidate, _with_packing(prediction, candidate, device, policy), _memory_bytes(candidate),
+            listing.objection(candidate, policy),
+        )
+        for candidate, prediction in zip(candidates, predictions, strict=True)
+    ]  # fmt: skip
+
+
+def own_of(rows: Iterable[Predicted], policy: Policy) -> Predicted | None:
+    """PyTorch's own call as its flags make it."""
+    own = (row for row in rows if is_torch(row.candidate) and row.candidate.inner is None)
+    return next((each for each in own if each.objection is None), None)
+
+
+def _memory_bytes(candidate: Candidate) -> int | None:
+    """Operands, result and workspace; None where only building tells the workspace."""
+    if candidate.workspace_bytes is None:
+        return None
+    problem: Problem = candidate.problem
+    return candidate.workspace_bytes + sum(spec.span_bytes for spec in problem.operands.values())
+
+
+def _with_packing(
+    prediction: Prediction | None, candidate: Candidate, device: DeviceFacts, policy: Policy
+) -> Prediction | None:
+    """The time of a call, with the copy of a packed weight where weights change between calls."""
+    leaf = candidate.leaf
+    if prediction is None or policy.weights is Weights.CONSTANT or not leaf.algorithm.endswith(_PACKED):
+        return prediction
+    weight = leaf.problem.operands.get("w")
+    if weight is None:
+        return prediction
+    rates = rates_of(device)
+    packing_us = rates.launch_us + 2 * weight.nbytes / rates.bandwidth_bytes_per_us
+    return replace(prediction, time_us=prediction.time_us.plus(Interval(packing_us, packing_us, packing_us)))

@@ -1,0 +1,201 @@
+"""``cw.predict``, ``cw.learn`` and sweeps: through their public names."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+import convwright as cw
+from convwright import strict_json
+from convwright.api.predicted_sweep import PredictedSweep, sweep_of
+from convwright.core.finding import Interval
+from convwright.core.policy import Objective, Policy, Weights
+from convwright.errors import BadInput
+from convwright.prediction import models
+from convwright.prediction.boosted_trees import TreeSettings
+from convwright.prediction.learning import learn
+from convwright.prediction.models import Origin
+from convwright.report.predicted_curve import chart_of
+from convwright.store.store import Store
+from prediction.made_observations import DEVICE, FAST, candidates, measured, observations
+
+SMALL = TreeSettings(trees=40, leaves=8, learning_rate=0.2, losses=("squared_error",), members=1)
+TEXT = "mb8ic64ih28oc64kh3ph1 dt:fp16 tag:nhwc"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "h200.npz"
+    models.save(learn(observations(), DEVICE, settings=SMALL, tried=1).predictor, path)
+    return path
+
+
+def test_a_device_that_is_not_here_is_predicted() -> None:
+    found = cw.predict(TEXT, device="h200")
+    assert found.model.origin is Origin.DATA_SHEET
+    ids = [verdict.predicted.candidate.id for verdict in found.verdicts]
+    assert "torch/default" in ids
+    assert any(each.startswith("triton/") for each in ids)
+    assert any(each.startswith("relayout(") for each in ids)
+    for verdict in found.verdicts:
+        prediction = verdict.predicted.prediction
+        assert prediction is not None
+        assert 0 < prediction.time_us.low < prediction.time_us.value < prediction.time_us.high
+        assert not prediction.in_domain
+    times = [each.predicted.us for each in found.verdicts if each.allowed]
+    assert times[0] <= min(times) * 1.03
+    assert strict_json.loads(strict_json.dumps(strict_json.in_words(found.to_json())))["choice"] == ids[0]
+
+
+def test_memory_is_operands_result_and_workspace() -> None:
+    found = cw.predict("ic4ih8oc4kh3", device="cpu")
+    operands = 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 6 * 6)
+    for verdict in found.verdicts:
+        workspace = verdict.predicted.candidate.workspace_bytes
+        assert verdict.predicted.memory_bytes == (None if workspace is None else operands + workspace)
+
+
+def test_a_learned_model_is_used(model: Path) -> None:
+    found = cw.predict(TEXT, device="h200", model=model)
+    assert (found.model.origin, found.model.path) == (Origin.GIVEN, model)
+    like = next(each for each in found.verdicts if each.predicted.candidate.leaf.algorithm == FAST)
+    assert like.predicted.prediction is not None
+    assert f"model of {len(observations())} measured candidates" in str(found.model)
+
+
+def test_a_model_beside_the_store_is_found(tmp_path: Path) -> None:
+    path, store = tmp_path / "kept.jsonl.gz", tmp_path / "findings.sqlite"
+    with gzip.open(path, "wt") as file:
+        file.writelines(strict_json.dumps(each.to_json()) + "\n" for each in observations(26))
+    learned = cw.learn(path, device="h200", store=store)
+    assert (learned.model.rows, learned.model.versions) == (104, {"cudnn": "91900"})
+    assert cw.predict(TEXT, device="h200", store=store).model.origin is Origin.LEARNED
+    assert cw.predict(TEXT, device="h100", store=store).model.origin is Origin.DATA_SHEET
+
+
+def test_findings_of_the_store_are_learned_from(tmp_path: Path) -> None:
+    """Candidates are found again by their ids; what this version does not have is left out."""
+    with Store.open(tmp_path / "findings.sqlite") as store:
+        for key in {each.candidate.problem.key for each in observations()[:12]}:
+            for id_, us in (("torch/default", 9.0), ("relayout(nchw, torch/default)", 8.0), ("cudnn/engine-999", 1.0)):
+                store.record(key, DEVICE.key, id_, "any", measured(us), None)
+            store.record(key, "another device", "torch/default", "any", measured(1.0), None)
+        with pytest.raises(BadInput, match="needs at least 100 measured candidates, got 3:"):
+            cw.learn(device="h200", store=store)
+
+
+@pytest.mark.parametrize("line", ["{", '{"schema": "another"}', "[]"])
+def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_text(strict_json.dumps(observations()[0].to_json()) + "\n" + line + "\n")
+    with pytest.raises(BadInput, match=r"line 2 of .*kept\.jsonl is no observation"):
+        cw.learn(path, device="h200")
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl cannot be read as observations"):
+        cw.learn(tmp_path / "nowhere.jsonl", device="h200")
+
+
+def test_unknown_devices_are_answered_with_the_known() -> None:
+    with pytest.raises(BadInput, match=r"one of a100, b200, h100, h200, .*, got 'h300'"):
+        cw.predict(TEXT, device="h300")
+
+
+def test_energy_cannot_be_an_objective_without_a_model_of_it(model: Path) -> None:
+    found = cw.predict(TEXT, device="h200", model=model, policy=Policy(objective=Objective.ENERGY))
+    assert found.choice is None
+    assert {each.reason for each in found.verdicts if not each.allowed} >= {"no energy can be predicted"}
+
+
+def test_packing_counts_where_weights_change() -> None:
+    text = "mb32ic256ih14oc256kh3ph1 dt:fp32"
+    changing, constant = (
+        cw.predict(text, device="h200", policy=Policy(weights=each)) for each in (Weights.CHANGING, Weights.CONSTANT)
+    )
+    times = {each.predicted.candidate.id: each.predicted.us for each in constant.verdicts}
+    packed = {each.predicted.candidate.id: each.predicted.us for each in changing.verdicts}
+    more = {id_ for id_ in times if packed[id_] > times[id_]}
+    assert more
+    assert all("-packed" in id_ for id_ in more)
+
+
+def test_an_input_and_a_weight_pose_the_problem() -> None:
+    x, w = torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3)
+    assert cw.predict(x, w, padding=1, device="cpu").problem == cw.problem(x, w, padding=1)
+
+
+def test_a_breakdown_is_of_the_choice_or_of_whom_is_named(model: Path) -> None:
+    found = cw.predict(TEXT, device="h200", model=model)
+    assert found.choice is not None
+    assert found.explained().candidate == found.choice.predicted.candidate.id
+    named = found.explained(found.called("torch/default"))
+    assert (named.candidate, named.predicted_us) == (
+        "torch/default",
+        pytest.approx(named.correction * named.physics_us),
+    )
+    assert "learned correction" in str(named)
+    with pytest.raises(BadInput, match="no candidate here is called 'cudnn/none'; for this problem there are "):
+        found.called("cudnn/none")
+
+
+def test_a_prediction_is_printed(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    cw.show(cw.predict("ic4ih8oc4kh3", device="cpu"))
+    said = capsys.readouterr().out
+    assert "predicted, nothing ran" in said
+    assert "No model was learned of this device" in said
+
+
+@pytest.fixture(scope="module")
+def swept() -> PredictedSweep:
+    with Store.open(None) as store:
+        store.record(
+            cw.problem("mb1ic16ih14oc512kh1 dt:fp16").key, DEVICE.key, "torch/default", "any", measured(3.5), None
+        )
+        return cw.predict_sweep("mb1ic16ih7oc512kh1 dt:fp16", "ih=7,14,15,64", device="h200", store=store)
+
+
+def test_a_sweep_has_a_point_for_each_value_and_what_was_measured(swept: PredictedSweep) -> None:
+    assert [(each.value, each.measured_us) for each in swept.points] == [(7, None), (14, 3.5), (15, None), (64, None)]
+    assert swept.points[0].time_us.value < swept.points[-1].time_us.value
+    assert all(jump.startswith("From ih=") for jump in swept.jumps)
+
+
+def test_a_sweep_is_drawn_by_winners(swept: PredictedSweep) -> None:
+    chart = chart_of(swept)
+    *lines, measured_too = chart.curves
+    assert sum(len(each.x) for each in lines) == len(swept.points)
+    assert (measured_too.label, measured_too.times_us) == ("measured, the best", (Interval(3.5, 3.5, 3.5),))
+    by_name = {each.label.lstrip("_"): each.colour for each in lines}
+    assert len(set(by_name.values())) == len(by_name)
+
+
+def test_jumps_are_told_with_their_cause() -> None:
+    """From 132 blocks to 133 a second wave begins."""
+    found = cw.predict_sweep("mb1ic512iw16896oc64kw1 dt:fp16 tag:nhwc", "iw=16896,16897,33792", device="h200")
+    assert len(found.points) == 3
+    assert all("the time rises" in each or "the time falls" in each for each in found.jumps)
+
+
+@pytest.mark.parametrize(("text", "values"), [("iw=200:203", (200, 201, 202, 203)), ("iw=8:20:4", (8, 12, 16, 20)),
+                                              ("iw=8..32:*2", (8, 16, 32))])  # fmt: skip
+def test_forms_of_sweeps(text: str, values: tuple[int, ...]) -> None:
+    assert sweep_of(text).values == values
+
+
+def test_a_bad_sweep_is_one_sentence() -> None:
+    with pytest.raises(BadInput, match="a value of iw must be a whole number of at most 18 digits, got '9:'"):
+        cw.predict_sweep(TEXT, "iw=9:", device="h200")
+    with pytest.raises(BadInput, match="goes from a smaller value to a larger one"):
+        cw.predict_sweep(TEXT, "iw=9:3", device="h200")
+
+
+def test_candidates_that_were_seen_are_like_those_learned_from(model: Path) -> None:
+    problem = observations()[0].candidate.problem
+    wanted = {each.id for each in candidates(problem)}
+    found = cw.predict(problem, device="h200", model=model)
+    seen = [each.predicted for each in found.verdicts if each.predicted.candidate.id in wanted]
+    assert all(each.prediction is not None and each.prediction.in_domain for each in seen)
