@@ -58,8 +58,8 @@ PAGES = (
         "What there is, what it takes, and what could be had: [finding](../finding.md), [advice](../advise.md), "
         "[tuning](../tune.md), [int8](../quantize.md), [measuring](../measuring.md).",
         (
-            "find", "show", "why", "predict", "predict_sweep", "learn", "advise", "tune", "sample", "quantize", "measure",
-            "measure_together", "compare",
+            "find", "show", "why", "predict", "predict_sweep", "learn", "advise", "tune", "sample", "quantize",
+            "measure", "measure_together", "compare",
             "device_facts", "Store", "convwright.prediction.learning:Learned",
             "convwright.prediction.error_report:ErrorReport",
         ),

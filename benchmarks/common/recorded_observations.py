@@ -17,13 +17,19 @@ from typing import Any
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
+from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 from convwright.core.observation import Observation, Outcome
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile_for
-from convwright.tuning.stored_observations import candidates_named
+from convwright.errors import ConvwrightError
+from convwright.tuning import listing
+from convwright.tuning.predicting import own_call
 
+# Candidates are looked for by name whatever a policy allows: sums in fp16 are listed only where it names them.
+_EVERYTHING = Policy(max_workspace_bytes=1 << 50, arithmetic=frozenset(Arithmetic))
 # What a record of our own kernels has beside them.
 _PYTORCH = ("default", "benchmark")
 _UNKNOWN = "recorded"
@@ -105,3 +111,20 @@ def _of_time(us: Mapping[str, float]) -> Measurement:
 def _device_name(row: Mapping[str, Any]) -> str:
     conditions = row.get("conditions") or {}
     return str(row.get("device") or conditions.get("device") or "")
+
+
+def candidates_named(ids: Iterable[str], problem: Problem, device: DeviceFacts) -> Mapping[str, Candidate]:
+    """The candidates with these ids, as far as this version has them. PyTorch's own call is one on any device."""
+    known = {each.id: each for each in listing.candidates(listing.direct(problem, device, _EVERYTHING))}
+    found = ((id_, known.get(id_) or _named(id_, problem, device)) for id_ in ids)
+    return {id_: candidate for id_, candidate in found if candidate is not None}
+
+
+def _named(id_: str, problem: Problem, device: DeviceFacts) -> Candidate | None:
+    name, _, setting = id_.removesuffix("]").partition("[")
+    if name in ("torch/default", "torch/cudnn"):
+        return own_call(problem, device, name.partition("/")[2], setting.removeprefix("tf32="))
+    try:
+        return listing.with_id(id_, problem, device, _EVERYTHING)
+    except ConvwrightError:  # whatever made it cannot be asked here
+        return None

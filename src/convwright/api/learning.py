@@ -16,7 +16,6 @@ from convwright.prediction.learning import Learned, versions_of
 from convwright.prediction.learning import learn as fit
 from convwright.store.store import Store
 from convwright.tuning.session import using
-from convwright.tuning.stored_observations import stored_observations
 
 
 def learn(
@@ -29,7 +28,7 @@ def learn(
     """A model of a device's times, and a report of its errors on problems that it had not seen.
 
     ``observations`` are given, or read from a file with one record of JSON in each line (which may end in .gz). By
-    default they are the findings of ``store``. The model is written to ``out``, an .npz file; without it, it is put
+    default they are those that ``sample`` and searches have kept in ``store``. The model is written to ``out``, an .npz file; without it, it is put
     beside the store, where ``predict`` and the modes "predict" and "predict-top" look for it.
 
     Learning needs scikit-learn (``convwright[predict]``); predicting needs numpy alone.
@@ -37,7 +36,7 @@ def learn(
     facts = device_facts(device)
     with using(store) as kept:
         if observations is None:
-            known = list(stored_observations(kept, facts))
+            known = list(kept.observations(device=facts.key))
         elif isinstance(observations, Path | str):
             known = list(read_observations(Path(observations)))
         else:

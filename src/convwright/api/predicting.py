@@ -21,8 +21,8 @@ from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.prediction.breakdown import Breakdown, breakdown
 from convwright.prediction.models import Served, served
+from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
 from convwright.store.store import Store
-from convwright.tuning.predicted_choice import PredictedVerdict, choose_predicted
 from convwright.tuning.predicting import everything, own_of, predicted
 from convwright.tuning.search import resolved
 from convwright.tuning.session import using

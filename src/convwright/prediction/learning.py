@@ -108,7 +108,7 @@ def learn(
     if len(known) < FEWEST_ROWS:
         raise BadInput(
             f"a model of {device.key} needs at least {FEWEST_ROWS} measured candidates, got {len(known)}: "
-            "measure more with `convwright find` or `convwright tune`"
+            "measure more with `convwright sample`"
         )
     known = known.of(balanced(known.origins))
     settings = settings_for(len(known)) if settings is None else settings

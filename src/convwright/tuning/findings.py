@@ -13,10 +13,10 @@ from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy
 from convwright.measuring.kernels import Kernel
 from convwright.naming import singular
+from convwright.prediction.predicted_choice import Predicted
 from convwright.settings import Mode
 from convwright.tuning import listing
 from convwright.tuning.choose import Verdict
-from convwright.tuning.predicted_choice import Predicted
 
 
 @dataclass(frozen=True, slots=True, repr=False)

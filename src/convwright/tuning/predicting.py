@@ -16,10 +16,10 @@ from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy, Weights
 from convwright.core.predictor import Prediction, Predictor
 from convwright.core.problem import ConvProblem
+from convwright.prediction.predicted_choice import Predicted
 from convwright.prediction.rates import rates_of
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
-from convwright.tuning.predicted_choice import Predicted
 
 # How algorithms are called that read a weight in another form, which a kernel of its own makes.
 _PACKED = "-packed"

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from convwright.api.predicting import Predictions
 from convwright.naming import singular
+from convwright.prediction.predicted_choice import PredictedVerdict
 from convwright.report.words.amounts import bytes_text, figure, interval_text
 from convwright.report.words.columns import fitting, is_empty, least_width
-from convwright.tuning.predicted_choice import PredictedVerdict
 
 _COLUMNS = ("candidate", "µs", "90 % within", "learned", "memory", "workspace", "energy mJ", "W", "why")
 _KEPT, _FOLDED = ("candidate", "µs", "why"), ("candidate", "why")

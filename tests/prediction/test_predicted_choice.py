@@ -11,7 +11,7 @@ from convwright.core.candidate import Candidate
 from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy
 from convwright.core.predictor import Prediction
-from convwright.tuning.predicted_choice import Predicted, choose_predicted, worth_running
+from convwright.prediction.predicted_choice import Predicted, choose_predicted, worth_running
 from tuning.made import candidate
 
 POLICY = Policy()
