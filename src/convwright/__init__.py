@@ -17,6 +17,7 @@
     cw.tune(model, example)                               # every convolution of a model, remembered
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
     cw.load(folder)                                       # the same in another process
+    cw.predict(model, example, device="h200")             # what it should take on a GPU that is not in this machine
     cw.place(jobs, devices, estimates)                    # which jobs run where, by times that are given
     cw.register_kernel("mine", kind="conv", ...)          # a kernel of your own, which competes with all others
     cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
@@ -61,9 +62,11 @@ _HOMES = {
     "advise": "convwright.advising.advise",
     "tune": "convwright.advising.tuned",
     "optimize": "convwright.engine.optimize",
+    "predict": "convwright.engine.predict",
     "load": "convwright.engine.loaded",
     "place": "convwright.placement.place",
     "Engine": "convwright.engine.engine",
+    "PlannedEngine": "convwright.engine.planned_engine",
     "quantize": "convwright.quantizing.quantize",
     "last_choice": "convwright.api.finding",
     "register_kernel": "convwright.api.user_kernels",
@@ -136,6 +139,8 @@ if TYPE_CHECKING:
     from convwright.engine.engine import Engine as Engine
     from convwright.engine.loaded import load as load
     from convwright.engine.optimize import optimize as optimize
+    from convwright.engine.planned_engine import PlannedEngine as PlannedEngine
+    from convwright.engine.predict import predict as predict
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError

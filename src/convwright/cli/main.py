@@ -23,6 +23,7 @@ from convwright.cli.letters import print_with_what_there_is
 from convwright.cli.optimize import optimize
 from convwright.cli.passes import passes
 from convwright.cli.place import place
+from convwright.cli.predict import predict
 from convwright.cli.quantize import quantize
 from convwright.cli.run import run
 from convwright.cli.show_env import show_env
@@ -52,6 +53,7 @@ app.command("find")(find)
 app.command("optimize")(optimize)
 app.command("passes")(passes)
 app.command("place")(place)
+app.command("predict")(predict)
 app.command("quantize")(quantize)
 app.command("run")(run)
 app.command("show-env")(show_env)

@@ -1,0 +1,185 @@
+"""Times of a device on which nothing runs: what the store knows of it, or else predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from math import inf
+
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.candidate import Candidate, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, native_arithmetic
+from convwright.core.finding import Finding, Interval
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Objective, Policy
+from convwright.core.predictor import Predictor
+from convwright.core.problem import ConvProblem
+from convwright.engine.planning.times import TimedCandidate, at_least, planning_policy
+from convwright.errors import BadInput
+from convwright.graph.operations import Foreign, Operation
+from convwright.prediction.physical import moving_bytes_us
+from convwright.prediction.physics import least_us, own_call_us
+from convwright.store.store import Store
+from convwright.tuning import listing
+from convwright.tuning.chains import chains
+from convwright.tuning.choose import call_us, choose
+from convwright.tuning.recall import Recall
+from convwright.tuning.search import baseline_of, resolved
+from convwright.tuning.trials.search_input import Progress
+
+# So many besides the best are kept for a problem.
+_MOST_OTHERS = 2
+# So many chains of rewrites are looked at: to list what is inside one takes as long as to list the problem itself.
+_MOST_CHAINS = 4
+
+
+class Basis(StrEnum):
+    """What the time of a step rests on, the surest first."""
+
+    NOTHING = "nothing runs"
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    ROUGH = "roughly"
+    BYTES = "its bytes"
+    LIMIT = "at least"
+
+
+class PredictedTimes:
+    """A ``TimeSource`` that runs nothing. What searches on the device have found counts; a problem that none has
+    measured is listed, and each of its candidates predicted."""
+
+    def __init__(
+        self, device: DeviceFacts, policy: Policy, store: Store, predictor: Predictor, *, frugal: bool = False
+    ) -> None:
+        if policy.objective is Objective.ENERGY:
+            raise BadInput('energy cannot be predicted yet: give a policy whose objective is "time"')
+        self.device = device
+        self._policy, self._store, self._predictor, self._frugal = planning_policy(policy), store, predictor, frugal
+        self._basis: dict[tuple[Operation, Candidate | None], Basis] = {}
+
+    def basis(self, operation: Operation, candidate: Candidate | None) -> Basis:
+        """What the time of a candidate rests on."""
+        return self._basis.get((operation, candidate), Basis.NOTHING)
+
+    def of_problems(
+        self, problems: Sequence[Problem], progress: Progress
+    ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
+        for done, problem in enumerate(problems):
+            progress("predicting", done, len(problems))
+            policy = resolved(self._policy, problem, self.device)
+            direct = listing.candidates(listing.direct(problem, self.device, policy))
+            own = baseline_of([*direct, *self._pytorchs_own(problem)], policy)
+            yield problem, self._measured(problem, direct, own, policy) or self._predicted(problem, direct, own, policy)
+
+    def of_operator(self, operation: Foreign) -> Interval:
+        """What moving its operands takes."""
+        moved = sum(spec.nbytes for spec in operation.operands.values())
+        time_us = moving_bytes_us(moved, self.device)
+        self._basis[operation, None] = Basis.LIMIT if time_us is None else Basis.BYTES
+        return at_least(0.0) if time_us is None else time_us
+
+    def _measured(
+        self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
+    ) -> tuple[TimedCandidate, ...]:
+        """What the store's findings lead to; nothing where they choose none."""
+        recall = Recall(problem, self.device, policy, self._store, "direct")
+        if not recall.measured():
+            return ()
+        listed = [*direct, *([own] if own is not None and own not in direct else [])]
+        known = recall.known([*listed, *recall.beyond(listed)])
+        baseline = None if own is None else known.get(own.id, Finding(own, failure="was not measured"))
+        verdicts = choose([*known.values()], baseline, policy)
+        allowed = [each.finding for each in verdicts if each.allowed]
+        if not any(each.won for each in verdicts):
+            return ()
+        kept = [(each.candidate, call_us(each, policy)) for each in allowed]
+        return self._kept(problem, kept, dict.fromkeys((each.candidate for each in allowed), Basis.MEASURED))
+
+    def _predicted(
+        self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
+    ) -> tuple[TimedCandidate, ...]:
+        times, bases = list[TimedCandidate](), dict[Candidate, Basis]()
+        for candidate in self._likely(problem, direct, own, policy):
+            time_us, bases[candidate] = self._time(candidate)
+            times.append((candidate, time_us))
+        by_workspace = policy.objective is Objective.WORKSPACE
+        times.sort(key=lambda each: (_workspace(each) if by_workspace else 0.0, each[1].value))  # the order of backends
+        return self._kept(problem, times, bases)
+
+    def _likely(
+        self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
+    ) -> list[Candidate]:
+        """Candidates that policy allows. Those of the reference, and PyTorch's own call, are there for want of others.
+        Rewrites are looked at where the predictor knows no candidate."""
+        allowed = [each for each in direct if listing.objection(each, policy) is None]
+        likely = [each for each in allowed if each.backend != "reference" and self._is_trusted(each)]
+        known = {self._time(each)[1] for each in likely}
+        if known == {Basis.LIMIT} and own in likely:
+            return [own]  # beside limits alone nothing can be said to be faster
+        if Basis.PREDICTED not in known:
+            best_us = min((self._time(each)[0].value for each in likely), default=inf)
+            likely += self._rewritten(problem, best_us, policy)
+        if own is not None and own not in likely and (not likely or problem.kind == "linear"):
+            likely += [own] if listing.objection(own, policy) is None else []
+        return likely or allowed
+
+    def _is_trusted(self, candidate: Candidate) -> bool:
+        """Whether its results can be expected to be right: what saves products may err too much for a policy, and of
+        PyTorch's own call the result is the standard."""
+        leaf = candidate.leaf
+        return not leaf.saves_products or leaf.estimated_us is not None or leaf.backend == "torch"
+
+    def _rewritten(self, problem: Problem, best_us: float, policy: Policy) -> list[Candidate]:
+        bandwidth, found = self.device.bandwidth_bytes_per_us, list[Candidate]()
+        for chain in chains(problem, self.device)[0][:_MOST_CHAINS]:
+            if chain.splits or (bandwidth and chain.moved_bytes / bandwidth >= best_us):
+                continue
+            inner = listing.candidates(listing.direct(chain.inner, self.device, policy))
+            wrapped = [chain.wrap(each) for each in inner if each.backend != "reference" and self._is_trusted(each)]
+            wrapped = [each for each in wrapped if listing.objection(each, policy) is None]
+            found += sorted(wrapped, key=lambda each: self._time(each)[0].value)[:1]
+        return found
+
+    def _time(self, candidate: Candidate) -> tuple[Interval, Basis]:
+        prediction = self._predictor.predict(candidate, self.device)
+        if prediction is not None:
+            return prediction.time_us, Basis.PREDICTED if prediction.in_domain else Basis.ROUGH
+        return at_least(least_us(candidate, self.device) or own_call_us(candidate, self.device)), Basis.LIMIT
+
+    def _kept(
+        self, problem: Problem, times: Sequence[TimedCandidate], bases: dict[Candidate, Basis]
+    ) -> tuple[TimedCandidate, ...]:
+        """The best, and a few of other algorithms; with a memory budget the one with the least workspace, too."""
+        kept = dict[str, TimedCandidate]()
+        for each in times:
+            assert each[0] is not None
+            if len(kept) <= _MOST_OTHERS:
+                kept.setdefault(each[0].id.partition("[")[0], each)
+        found = list(kept.values())
+        if self._frugal and times and (least := min(times, key=_workspace)) not in found:
+            found.append(least)
+        for candidate, _ in found:
+            assert candidate is not None
+            self._basis[problem, candidate] = bases[candidate]
+        return tuple(found)
+
+    def _pytorchs_own(self, problem: Problem) -> tuple[Candidate, ...]:
+        """PyTorch's own call on a GPU that is not in this machine, where PyTorch cannot be asked for it."""
+        if self.device.present or self.device.kind != "cuda" or problem.dtype.narrow:
+            return ()
+        switched = problem.dtype is DType.FP32 and problem.kind in ("conv", "linear")
+        configs = ((("tf32", "on"),), (("tf32", "off"),)) if switched else ((),)
+        if isinstance(problem, ConvProblem):
+            return tuple(torch_candidate(problem, config) for config in configs)
+        return tuple(
+            Candidate(
+                problem, "torch", "default", config, native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
+                0, None, Source.RULE,
+            ) for config in configs
+        )  # fmt: skip
+
+
+def _workspace(timed: TimedCandidate) -> float:
+    candidate, _ = timed
+    return inf if candidate is None or candidate.workspace_bytes is None else candidate.workspace_bytes
