@@ -16,7 +16,7 @@ from convwright.core.record import Record, as_record
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.origin import Origin
 from convwright.engine.planning.assignment import Assignment, Step
-from convwright.engine.planning.predicted_times import Basis
+from convwright.engine.planning.forecast_times import Basis
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.saving.saved import save
@@ -99,7 +99,9 @@ class PlannedEngine:
     def _sums(self) -> Iterator[str]:
         found = self.prediction
         yield f"planned for {self.facts.label}, on which nothing was run: {len(self.assignment.steps)} steps"
-        yield f"predicted: {found.time_us.value:,.0f} µs, between {_between(found.time_us)}"
+        bounded = found.time_us.high < inf
+        time = f"{found.time_us.value:,.0f} µs"
+        yield f"predicted: {time}, between {_between(found.time_us)}" if bounded else f"predicted: at least {time}"
         if found.rough_share:
             yield f"{found.rough_share:.0%} of it is in steps that the predictor has seen nothing like"
         simpler = (("step by step", self.assignment.greedy_us), ("in one layout", self.assignment.uniform_us))

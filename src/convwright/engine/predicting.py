@@ -22,10 +22,10 @@ from convwright.engine.planned_engine import PlannedEngine, with_bases
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
+from convwright.engine.planning.forecast_times import ForecastTimes, check_objective
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import checked
 from convwright.engine.planning.planned import Planner
-from convwright.engine.planning.predicted_times import PredictedTimes
 from convwright.engine.precision.lowering import Lowering, Precision, lowered
 from convwright.engine.running.memory_report import MemoryReport
 from convwright.errors import BadInput
@@ -63,6 +63,7 @@ def planned_engine(
     precision = None if precision is None else one_of(Precision, "precision", precision)
     if precision is Precision.MIXED:
         raise BadInput('precision="mixed" runs the model to see its errors, and plan_only=True runs nothing: name one')
+    check_objective(policy)
     captured = exported(model, inputs, tensors)
     origin = Origin.of(captured)
     network = passed(_without_numbers(captured.network)).network
@@ -71,7 +72,7 @@ def planned_engine(
     network = _on(facts.kind, lowered(network, lowering.dtypes).network)
     predictor = predictor or InTurn((predictor_for(store, facts), PHYSICAL))
     budget = checked(memory_budget)
-    times = PredictedTimes(facts, policy, store, predictor, frugal=budget is not None)
+    times = ForecastTimes(facts, policy, store, predictor, frugal=budget is not None)
     planner = Planner(
         network, facts, policy, mode=Mode.HEURISTIC, store=store, tf32=lowering.tf32, memory_budget=budget, times=times,
         progress=lambda what, done, of: tell(done, of, what),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from math import inf
 
@@ -45,15 +45,24 @@ class Basis(StrEnum):
     LIMIT = "at least"
 
 
-class PredictedTimes:
+def check_objective(policy: Policy) -> None:
+    """Refuse an objective that nothing predicts."""
+    if policy.objective is Objective.ENERGY:
+        raise BadInput('energy cannot be predicted yet: give a policy whose objective is "time"')
+
+
+# Candidates with their times, and what these rest on.
+_Known = dict[Candidate, tuple[Interval, Basis]]
+
+
+class ForecastTimes:
     """A ``TimeSource`` that runs nothing. What searches on the device have found counts; a problem that none has
     measured is listed, and each of its candidates predicted."""
 
     def __init__(
         self, device: DeviceFacts, policy: Policy, store: Store, predictor: Predictor, *, frugal: bool = False
     ) -> None:
-        if policy.objective is Objective.ENERGY:
-            raise BadInput('energy cannot be predicted yet: give a policy whose objective is "time"')
+        check_objective(policy)
         self.device = device
         self._policy, self._store, self._predictor, self._frugal = planning_policy(policy), store, predictor, frugal
         self._basis: dict[tuple[Operation, Candidate | None], Basis] = {}
@@ -99,47 +108,47 @@ class PredictedTimes:
     def _predicted(
         self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
     ) -> tuple[TimedCandidate, ...]:
-        times, bases = list[TimedCandidate](), dict[Candidate, Basis]()
-        for candidate in self._likely(problem, direct, own, policy):
-            time_us, bases[candidate] = self._time(candidate)
-            times.append((candidate, time_us))
+        known = self._predict(self._likely(direct, policy))
+        bases = {basis for _, basis in known.values()}
+        if own is not None and own in known and bases == {Basis.LIMIT}:
+            known = {own: known[own]}  # beside limits alone nothing can be said to be faster
+        elif Basis.PREDICTED not in bases:
+            known |= self._rewritten(
+                problem, min((time_us.value for time_us, _ in known.values()), default=inf), policy
+            )
+        if own is not None and own not in known and (not known or problem.kind == "linear"):
+            known |= self._predict([own] if listing.objection(own, policy) is None else [])
+        if not known:  # what is there for want of another
+            known = self._predict([each for each in direct if listing.objection(each, policy) is None])
         by_workspace = policy.objective is Objective.WORKSPACE
-        times.sort(key=lambda each: (_workspace(each) if by_workspace else 0.0, each[1].value))  # the order of backends
-        return self._kept(problem, times, bases)
+        times: list[TimedCandidate] = [(candidate, time_us) for candidate, (time_us, _) in known.items()]
+        times.sort(key=lambda each: (_workspace(each) if by_workspace else 0.0, each[1].value))  # or as backends list
+        return self._kept(problem, times, {candidate: basis for candidate, (_, basis) in known.items()})
 
-    def _likely(
-        self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
-    ) -> list[Candidate]:
-        """Candidates that policy allows. Those of the reference, and PyTorch's own call, are there for want of others.
-        Rewrites are looked at where the predictor knows no candidate."""
-        allowed = [each for each in direct if listing.objection(each, policy) is None]
-        likely = [each for each in allowed if each.backend != "reference" and self._is_trusted(each)]
-        known = {self._time(each)[1] for each in likely}
-        if known == {Basis.LIMIT} and own in likely:
-            return [own]  # beside limits alone nothing can be said to be faster
-        if Basis.PREDICTED not in known:
-            best_us = min((self._time(each)[0].value for each in likely), default=inf)
-            likely += self._rewritten(problem, best_us, policy)
-        if own is not None and own not in likely and (not likely or problem.kind == "linear"):
-            likely += [own] if listing.objection(own, policy) is None else []
-        return likely or allowed
+    def _likely(self, listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
+        """Candidates that policy allows and that can be expected to be right and fast. What saves products may err too
+        much, unless its backend stands up for it with an estimate; of PyTorch's own call the result is the standard."""
+        return [
+            each for each in listed
+            if listing.objection(each, policy) is None and each.backend != "reference"
+            and (not each.saves_products or each.estimated_us is not None or each.backend == "torch")
+        ]  # fmt: skip
 
-    def _is_trusted(self, candidate: Candidate) -> bool:
-        """Whether its results can be expected to be right: what saves products may err too much for a policy, and of
-        PyTorch's own call the result is the standard."""
-        leaf = candidate.leaf
-        return not leaf.saves_products or leaf.estimated_us is not None or leaf.backend == "torch"
-
-    def _rewritten(self, problem: Problem, best_us: float, policy: Policy) -> list[Candidate]:
-        bandwidth, found = self.device.bandwidth_bytes_per_us, list[Candidate]()
+    def _rewritten(self, problem: Problem, best_us: float, policy: Policy) -> _Known:
+        """The best inside each of a few chains of rewrites whose copies alone do not take as long as ``best_us``."""
+        bandwidth, found = self.device.bandwidth_bytes_per_us, _Known()
         for chain in chains(problem, self.device)[0][:_MOST_CHAINS]:
             if chain.splits or (bandwidth and chain.moved_bytes / bandwidth >= best_us):
                 continue
-            inner = listing.candidates(listing.direct(chain.inner, self.device, policy))
-            wrapped = [chain.wrap(each) for each in inner if each.backend != "reference" and self._is_trusted(each)]
-            wrapped = [each for each in wrapped if listing.objection(each, policy) is None]
-            found += sorted(wrapped, key=lambda each: self._time(each)[0].value)[:1]
+            inner = self._likely(listing.candidates(listing.direct(chain.inner, self.device, policy)), policy)
+            wrapped = [chain.wrap(each) for each in inner]
+            known = self._predict([each for each in wrapped if listing.objection(each, policy) is None])
+            found |= dict(sorted(known.items(), key=lambda each: each[1][0].value)[:1])
         return found
+
+    def _predict(self, candidates: Iterable[Candidate]) -> _Known:
+        """Each candidate with its time, in the same order."""
+        return {candidate: self._time(candidate) for candidate in candidates}
 
     def _time(self, candidate: Candidate) -> tuple[Interval, Basis]:
         prediction = self._predictor.predict(candidate, self.device)

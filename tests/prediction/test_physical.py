@@ -1,0 +1,61 @@
+"""Predictions of candidates that no backend gives an estimate of."""
+
+from __future__ import annotations
+
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.candidate import Candidate, Source
+from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic
+from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
+from convwright.prediction.estimates import ESTIMATES
+from convwright.prediction.in_turn import InTurn
+from convwright.prediction.physical import PHYSICAL, moving_bytes_us
+from convwright.prediction.physics import least_us
+
+H200 = profile("h200")
+A_CPU = DeviceFacts("a CPU", "cpu", "x86_64", threads=1)
+
+
+def own(layout: str, device: str = "mb32ic256ih28oc256kh3ph1 dt:fp16") -> Candidate:
+    return torch_candidate(ConvProblem.parse(f"{device} tag:{layout}"))
+
+
+def test_bounds_are_wide_and_hold_the_limit() -> None:
+    found = PHYSICAL.predict(own("nhwc"), H200)
+    least = least_us(own("nhwc"), H200)
+    assert found is not None
+    assert least is not None
+    assert not found.in_domain
+    assert found.time_us.low < least < found.time_us.value < found.time_us.high
+
+
+def test_16_bits_in_planes_are_copied_first() -> None:
+    last, planes = (PHYSICAL.predict(own(layout), H200) for layout in ("nhwc", "nchw"))
+    assert last is not None
+    assert planes is not None
+    assert planes.time_us.value > 1.3 * last.time_us.value
+
+
+def test_nothing_is_said_of_a_device_without_rates() -> None:
+    assert PHYSICAL.predict(own("nhwc"), A_CPU) is None
+    assert moving_bytes_us(1_000, A_CPU) is None
+
+
+def test_more_bytes_take_longer() -> None:
+    few, many = (moving_bytes_us(nbytes, H200) for nbytes in (10**6, 10**9))
+    assert few is not None
+    assert many is not None
+    assert few.value < many.low
+
+
+def test_an_estimate_counts_before_physics() -> None:
+    both, problem = InTurn((ESTIMATES, PHYSICAL)), own("nhwc").problem
+    estimated = Candidate(
+        problem, "triton", "boxed-gemm", (), Arithmetic.FP16_ACC32, 0, True, Source.RULE, estimated_us=77.0
+    )
+    found = both.predict(estimated, H200)
+    assert found is not None
+    assert found.time_us.value == 77.0
+    assert both.predict(own("nhwc"), H200) == PHYSICAL.predict(own("nhwc"), H200)
+    assert both.predict(own("nhwc"), A_CPU) is None
