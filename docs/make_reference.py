@@ -44,6 +44,7 @@ PAGES = (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
             "BoundPlan", "TensorPlan", "register_kernel", "unregister_kernel", "optimize", "load", "Engine",
+            "PlannedEngine",
             "convwright.engine.inspecting.profile:Profile",
             "convwright.engine.running.memory_report:MemoryReport",
             "convwright.engine.inspecting.comparison:Comparison",
@@ -59,7 +60,7 @@ PAGES = (
         "[tuning](../tune.md), [int8](../quantize.md), [measuring](../measuring.md).",
         (
             "find", "show", "why", "advise", "tune", "quantize", "measure", "measure_together", "compare",
-            "device_facts", "Store",
+            "device_facts", "Store", "predict", "convwright.engine.planned_engine:NetworkPrediction",
         ),
     ),
     Page(
