@@ -182,15 +182,24 @@ def test_kernels_of_fp32_split_their_weights() -> None:
     assert listing.packed_bytes(plain) == problem.w.nbytes
 
 
-def test_pytorchs_operators_count_by_their_bytes() -> None:
+def test_pytorchs_operators_count_by_their_size() -> None:
     model = Net(lambda self, x: torch.full_like(self.conv(x).cumsum(1), 0.5) + 1, conv=nn.Conv2d(8, 8, 3)).eval()
     found = cw.optimize(model.half(), torch.ones(2, 8, 16, 16).half(), plan_only=True, device="h200", store="none")
     steps = dict(zip((step.operation.key for step in found.assignment.steps), found.bases, strict=True))
     foreign = {key: basis for key, basis in steps.items() if key.startswith("aten.")}
     assert foreign
-    assert set(foreign.values()) == {Basis.BYTES}
+    assert set(foreign.values()) == {Basis.SIZE}
     assert not any('"device":"cpu"' in key for key in foreign), "on a GPU its operators make tensors there"
     assert found.prediction.rough_share > 0
+
+
+def test_attention_over_more_images_takes_longer() -> None:
+    model = Net(lambda _, x: F.scaled_dot_product_attention(x, x, x)).eval()
+    short, long = (
+        cw.predict(model, torch.ones(8, 8, length, 64, dtype=torch.float16), device="h200", store="none").time_us.value
+        for length in (1024, 8192)
+    )
+    assert long > 20 * short, "products grow with the square of the length, and bytes do not"
 
 
 def test_a_precision_casts_without_computing() -> None:

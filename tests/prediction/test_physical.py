@@ -10,7 +10,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.prediction.estimates import ESTIMATES
 from convwright.prediction.in_turn import InTurn
-from convwright.prediction.physical import PHYSICAL, moving_bytes_us
+from convwright.prediction.physical import PHYSICAL, operator_us
 from convwright.prediction.physics import least_us
 
 H200 = profile("h200")
@@ -39,14 +39,19 @@ def test_16_bits_in_planes_are_copied_first() -> None:
 
 def test_nothing_is_said_of_a_device_without_rates() -> None:
     assert PHYSICAL.predict(own("nhwc"), A_CPU) is None
-    assert moving_bytes_us(1_000, A_CPU) is None
+    assert operator_us(1_000, 0, Arithmetic.FP32, A_CPU) is None
 
 
-def test_more_bytes_take_longer() -> None:
-    few, many = (moving_bytes_us(nbytes, H200) for nbytes in (10**6, 10**9))
+def test_operators_are_bound_by_bytes_or_by_products() -> None:
+    few, many, multiplied = (
+        operator_us(nbytes, flops, Arithmetic.FP16_ACC32, H200)
+        for nbytes, flops in ((10**6, 0), (10**9, 0), (10**6, 10**13))
+    )
     assert few is not None
     assert many is not None
+    assert multiplied is not None
     assert few.value < many.low
+    assert few.value < multiplied.low
 
 
 def test_an_estimate_counts_before_physics() -> None:

@@ -34,7 +34,7 @@ _CLAIMS = {
     Basis.LIMIT: "nothing is known to be faster",
 }  # fmt: skip
 # What no predictor has seen anything like.
-_OUTSIDE = (Basis.ROUGH, Basis.BYTES, Basis.LIMIT)
+_OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import Interval
 from convwright.core.predictor import Prediction
 from convwright.core.problem import ConvProblem
@@ -50,10 +50,13 @@ def _copies_planes(leaf: Candidate) -> bool:
     return is_16_bit and problem.groups == 1 and problem.x.layout is not Layout.NHWC
 
 
-def moving_bytes_us(nbytes: int, device: DeviceFacts) -> Interval | None:
-    """The time of an operator of which only its bytes are known; None where the bandwidth is not."""
-    bandwidth = device.bandwidth_bytes_per_us
-    return roughly(_START_US + _TIMES["torch"] * nbytes / bandwidth) if bandwidth else None
+def operator_us(nbytes: int, flops: int, arithmetic: Arithmetic, device: DeviceFacts) -> Interval | None:
+    """The time of an operator of PyTorch's of which only the size is known; None where the device's rates are not."""
+    bandwidth, peak = device.bandwidth_bytes_per_us, device.peak(arithmetic)
+    if not bandwidth or (flops and not peak):
+        return None
+    least = max(nbytes / bandwidth, flops / peak if peak else 0.0)
+    return roughly(_START_US + _TIMES["torch"] * least)
 
 
 def roughly(time_us: float) -> Interval:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from math import inf
+from math import inf, prod
 
 from convwright.backends.torch_native.own import torch_candidate
 from convwright.core.candidate import Candidate, Source
@@ -17,8 +17,9 @@ from convwright.core.predictor import Predictor
 from convwright.core.problem import ConvProblem
 from convwright.engine.planning.times import TimedCandidate, at_least, planning_policy
 from convwright.errors import BadInput
+from convwright.flags import matmul_tf32_allowed
 from convwright.graph.operations import Foreign, Operation
-from convwright.prediction.physical import moving_bytes_us
+from convwright.prediction.physical import operator_us
 from convwright.prediction.physics import least_us, own_call_us
 from convwright.store.store import Store
 from convwright.tuning import listing
@@ -32,6 +33,7 @@ from convwright.tuning.trials.search_input import Progress
 _MOST_OTHERS = 2
 # So many chains of rewrites are looked at: to list what is inside one takes as long as to list the problem itself.
 _MOST_CHAINS = 4
+_PRODUCTS = ("matmul", "bmm", "mm")
 
 
 class Basis(StrEnum):
@@ -41,7 +43,7 @@ class Basis(StrEnum):
     MEASURED = "measured"
     PREDICTED = "predicted"
     ROUGH = "roughly"
-    BYTES = "its bytes"
+    SIZE = "its size"
     LIMIT = "at least"
 
 
@@ -82,10 +84,11 @@ class ForecastTimes:
             yield problem, self._measured(problem, direct, own, policy) or self._predicted(problem, direct, own, policy)
 
     def of_operator(self, operation: Foreign) -> Interval:
-        """What moving its operands takes."""
-        moved = sum(spec.nbytes for spec in operation.operands.values())
-        time_us = moving_bytes_us(moved, self.device)
-        self._basis[operation, None] = Basis.LIMIT if time_us is None else Basis.BYTES
+        """What operators of its size take."""
+        moved, dtype = sum(spec.nbytes for spec in operation.operands.values()), operation.results[0].dtype
+        arithmetic = native_arithmetic(dtype, tf32=matmul_tf32_allowed())
+        time_us = operator_us(moved, _flops(operation), arithmetic, self.device)
+        self._basis[operation, None] = Basis.LIMIT if time_us is None else Basis.SIZE
         return at_least(0.0) if time_us is None else time_us
 
     def _measured(
@@ -187,6 +190,15 @@ class ForecastTimes:
                 0, None, Source.RULE,
             ) for config in configs
         )  # fmt: skip
+
+
+def _flops(operation: Foreign) -> int:
+    """Of products of matrices and of attention; 0 of others, which move their operands."""
+    shapes, (made, *_) = [spec.shape for spec in operation.inputs], operation.results
+    if "attention" in operation.target:
+        keys = shapes[1 if len(shapes) > 1 else 0]  # which may be the queries themselves
+        return 4 * prod(shapes[0]) * keys[-2]
+    return 2 * prod(made.shape) * shapes[0][-1] if operation.target.split(".")[1] in _PRODUCTS else 0
 
 
 def _workspace(timed: TimedCandidate) -> float:
