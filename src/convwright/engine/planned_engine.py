@@ -39,8 +39,8 @@ _OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
 
 @dataclass(frozen=True, slots=True)
 class NetworkPrediction(Record):
-    """What one run of a network should take on a device. ``time_us`` has an interval in which 95 of 100 runs should
-    lie; ``rough_share`` is the share of it in steps that the predictor has seen nothing like. ``memory_bytes`` are
+    """What one run of a network should take on a device. ``time_us`` has an interval that should hold nine of ten
+    networks; ``rough_share`` is the share of it in steps that the predictor has seen nothing like. ``memory_bytes`` are
     weights, inputs and the most that results and workspaces take at once; the driver's own memory comes on top. None is
     what cannot be predicted."""
 

@@ -112,10 +112,9 @@ class ForecastTimes:
         self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
     ) -> tuple[TimedCandidate, ...]:
         known = self._predict(self._likely(direct, policy))
-        bases = {basis for _, basis in known.values()}
-        if own is not None and own in known and bases == {Basis.LIMIT}:
+        if own is not None and own in known and {basis for _, basis in known.values()} == {Basis.LIMIT}:
             known = {own: known[own]}  # beside limits alone nothing can be said to be faster
-        elif Basis.PREDICTED not in bases:
+        elif all(each.estimated_us is None for each in known):  # no kernel of ours serves it as it is
             known |= self._rewritten(
                 problem, min((time_us.value for time_us, _ in known.values()), default=inf), policy
             )
