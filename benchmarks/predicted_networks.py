@@ -132,7 +132,6 @@ def row_of(case: Case) -> dict[str, Any]:
         row["refused"] = f"{type(error).__name__}: {error}"[:200]
     else:
         found = planned.prediction
-        weights = planned.memory.weights
         row |= {
             "predicted_us": found.time_us.to_json(), "independent_us": independent(planned).to_json(),
             "rough_share": found.rough_share, "steps": len(planned.bases), "memory_bytes": found.memory_bytes,
