@@ -23,6 +23,8 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -97,21 +99,23 @@ def _of_engines(case: Case) -> tuple[nn.Module, torch.Tensor]:
 def _of_timm(case: Case) -> tuple[nn.Module, torch.Tensor]:
     """Without memory, as most of these would take long to fill."""
     _define_operators()
-    import timm as library
-
+    assert case.size is not None
     with torch.device("meta"):
-        model = library.create_model(case.network, pretrained=False).eval()
-    channels, *_ = model.default_cfg["input_size"]
-    x = torch.empty(case.batch, channels, case.size, case.size, device="meta", dtype=torch.float16)
-    return model.half(), x.contiguous(memory_format=torch.channels_last)
+        model: nn.Module = import_module("timm").create_model(case.network, pretrained=False).eval().half()
+        channels, *_ = model.default_cfg["input_size"]  # type: ignore[index]
+        x = torch.empty(case.batch, channels, case.size, case.size, dtype=torch.float16)
+    return model, x.contiguous(memory_format=torch.channels_last)
 
 
-def _define_operators() -> None:
-    defined = torch.library.Library("torchvision", "FRAGMENT")
+@cache
+def _define_operators() -> object:
+    """Whoever holds what this returns keeps the operators, so it is kept."""
+    library: Any = torch.library
+    defined = library.Library("torchvision", "FRAGMENT")
     for name in _OPERATORS:
         if not hasattr(torch.ops.torchvision, name):
             defined.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _define_operators.kept = defined  # type: ignore[attr-defined]  # or else they are gone with it
+    return defined
 
 
 def row_of(case: Case) -> dict[str, Any]:
