@@ -44,6 +44,7 @@ PAGES = (
             "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv2d_into",
             "algorithms", "enable", "disable", "enabled", "last_choice", "convert", "revert", "plan",
             "BoundPlan", "TensorPlan", "register_kernel", "unregister_kernel", "optimize", "load", "Engine",
+            "PlannedEngine",
             "convwright.engine.inspecting.profile:Profile",
             "convwright.engine.running.memory_report:MemoryReport",
             "convwright.engine.inspecting.comparison:Comparison",
@@ -61,7 +62,7 @@ PAGES = (
             "find", "show", "why", "predict", "predict_sweep", "learn", "advise", "tune", "sample", "quantize",
             "measure", "measure_together", "compare",
             "device_facts", "Store", "convwright.prediction.learning:Learned",
-            "convwright.prediction.error_report:ErrorReport",
+            "convwright.prediction.error_report:ErrorReport", "convwright.engine.planned_engine:NetworkPrediction",
         ),
     ),
     Page(

@@ -26,7 +26,7 @@ from convwright.core.policy import Policy
 from convwright.core.profiles import profile_for
 from convwright.errors import ConvwrightError
 from convwright.tuning import listing
-from convwright.tuning.predicting import own_call
+from convwright.tuning.predicting import pytorchs_own
 
 # Candidates are looked for by name whatever a policy allows: sums in fp16 are listed only where it names them.
 _EVERYTHING = Policy(max_workspace_bytes=1 << 50, arithmetic=frozenset(Arithmetic))
@@ -123,7 +123,9 @@ def candidates_named(ids: Iterable[str], problem: Problem, device: DeviceFacts) 
 def _named(id_: str, problem: Problem, device: DeviceFacts) -> Candidate | None:
     name, _, setting = id_.removesuffix("]").partition("[")
     if name in ("torch/default", "torch/cudnn"):
-        return own_call(problem, device, name.partition("/")[2], setting.removeprefix("tf32="))
+        config = (tuple(setting.split("=")),) if setting else ()
+        own = next((each for each in pytorchs_own(problem, device) if each.config == config), None)
+        return None if own is None else replace(own, algorithm=name.partition("/")[2])
     try:
         return listing.with_id(id_, problem, device, _EVERYTHING)
     except ConvwrightError:  # whatever made it cannot be asked here

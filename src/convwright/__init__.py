@@ -20,6 +20,7 @@
     cw.sample(seconds=480)                                # many candidates of many problems, for predictions
     cw.optimize(model, example)                           # a whole network, planned and run as one; .save(folder)
     cw.load(folder)                                       # the same in another process
+    cw.predict(model, example, device="h200")             # what it should take on a GPU that is not in this machine
     cw.place(jobs, devices, estimates)                    # which jobs run where, by times that are given
     cw.register_kernel("mine", kind="conv", ...)          # a kernel of your own, which competes with all others
     cw.quantize(model, samples)                           # its convolutions in int8, and what each costs in accuracy
@@ -59,7 +60,6 @@ _HOMES = {
     "OutOfMemory": "convwright.shortage",
     "Store": "convwright.store.store",
     "find": "convwright.api.finding",
-    "predict": "convwright.api.predicting",
     "Predictions": "convwright.api.predicting",
     "predict_sweep": "convwright.api.predicted_sweep",
     "learn": "convwright.api.learning",
@@ -69,9 +69,11 @@ _HOMES = {
     "tune": "convwright.advising.tuned",
     "sample": "convwright.campaign.sample",
     "optimize": "convwright.engine.optimize",
+    "predict": "convwright.engine.predict",
     "load": "convwright.engine.loaded",
     "place": "convwright.placement.place",
     "Engine": "convwright.engine.engine",
+    "PlannedEngine": "convwright.engine.planned_engine",
     "quantize": "convwright.quantizing.quantize",
     "last_choice": "convwright.api.finding",
     "register_kernel": "convwright.api.user_kernels",
@@ -123,7 +125,6 @@ if TYPE_CHECKING:
     from convwright.api.posing import problem as problem
     from convwright.api.predicted_sweep import predict_sweep as predict_sweep
     from convwright.api.predicting import Predictions as Predictions
-    from convwright.api.predicting import predict as predict
     from convwright.api.tensor_plans import TensorPlan as TensorPlan
     from convwright.api.user_kernels import register_kernel as register_kernel
     from convwright.api.user_kernels import unregister_kernel as unregister_kernel
@@ -149,6 +150,8 @@ if TYPE_CHECKING:
     from convwright.engine.engine import Engine as Engine
     from convwright.engine.loaded import load as load
     from convwright.engine.optimize import optimize as optimize
+    from convwright.engine.planned_engine import PlannedEngine as PlannedEngine
+    from convwright.engine.predict import predict as predict
     from convwright.errors import BackendError as BackendError
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,10 @@ def test_a_model_beside_the_store_is_found(tmp_path: Path) -> None:
     assert cw.predict(TEXT, device="h100", store=store).model.origin is Origin.DATA_SHEET
 
 
-def test_findings_of_the_store_are_learned_from(tmp_path: Path) -> None:
-    """Candidates are found again by their ids; what this version does not have is left out."""
+def test_observations_of_the_store_are_learned_from(tmp_path: Path) -> None:
     with Store.open(tmp_path / "findings.sqlite") as store:
-        for key in {each.candidate.problem.key for each in observations()[:12]}:
-            for id_, us in (("torch/default", 9.0), ("relayout(nchw, torch/default)", 8.0), ("cudnn/engine-999", 1.0)):
-                store.record(key, DEVICE.key, id_, "any", measured(us), None)
-            store.record(key, "another device", "torch/default", "any", measured(1.0), None)
-        with pytest.raises(BadInput, match="needs at least 100 measured candidates, got 3:"):
+        store.observe([*observations()[:12], *(replace(each, device="another device") for each in observations()[:5])])
+        with pytest.raises(BadInput, match="needs at least 100 measured candidates, got 12: .*convwright sample"):
             cw.learn(device="h200", store=store)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -19,10 +19,12 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning import planned
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
-from convwright.engine.planning.ways import Timed
+from convwright.engine.planning.searched_times import SearchedTimes
+from convwright.engine.planning.times import TimedCandidate
 from convwright.graph.operations import NO_PROBLEM, Operation
 from convwright.settings import Mode
 from convwright.store.store import Store
+from convwright.tuning.trials.search_input import Progress
 
 
 class DenseBlock(nn.Module):
@@ -37,10 +39,12 @@ class DenseBlock(nn.Module):
         return torch.cat(found, 1).sum((2, 3))
 
 
-def planner(dtype: torch.dtype) -> Planner:
+def planner(dtype: torch.dtype, times: type[SearchedTimes] = SearchedTimes) -> Planner:
     model, x = DenseBlock().to(dtype).eval(), torch.randn(8, 16, 32, 32, dtype=dtype)
     network = passed(exported(model, (x,), (x,)).network).network
-    return Planner(network, profile("h200"), Policy(), mode=Mode.HEURISTIC, store=Store.open(None))
+    device, store = profile("h200"), Store.open(None)
+    source = times(device, Policy(), Mode.HEURISTIC, store)
+    return Planner(network, device, Policy(), mode=Mode.HEURISTIC, store=store, times=source)
 
 
 def searched(made: Planner) -> list[ConvProblem]:
@@ -79,15 +83,19 @@ def test_after_the_last_round_what_is_known_is_chosen(monkeypatch: pytest.Monkey
     assert all(step.candidate is not None for step in steps if not isinstance(step.operation, NO_PROBLEM))
 
 
-def test_what_is_like_something_that_nothing_computes_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Timed._found
+class NotInChannelsLast(SearchedTimes):
+    """A device on which nothing computes convolutions in channels last."""
 
-    def not_in_channels_last(timed: Timed, problem: Problem) -> Any:
-        is_last = isinstance(problem, ConvProblem) and problem.x.layout is Layout.NHWC
-        return () if is_last else found(timed, problem)
+    def of_problems(
+        self, problems: Sequence[Problem], progress: Progress
+    ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
+        for problem, found in super().of_problems(problems, progress):
+            is_last = isinstance(problem, ConvProblem) and problem.x.layout is Layout.NHWC
+            yield problem, () if is_last else found
 
-    monkeypatch.setattr(Timed, "_found", not_in_channels_last)
-    made = planner(torch.float16)
+
+def test_what_is_like_something_that_nothing_computes_is_searched_for() -> None:
+    made = planner(torch.float16, NotInChannelsLast)
     assert Layout.NCHW in layouts(searched(made))
     convolutions = [step for step in made.assignment(Costs()).steps if isinstance(step.operation, ConvProblem)]
     assert len(convolutions) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,9 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from convwright import torch_api
-from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Interval
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
@@ -25,7 +23,8 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
-from convwright.engine.planning.ways import Timed
+from convwright.engine.planning.searched_times import SearchedTimes
+from convwright.engine.planning.times import TimedCandidate
 from convwright.errors import BadInput, ConvwrightError
 from convwright.graph.layouts import layouts_of
 from convwright.graph.operations import NOTHING_RUNS, Operation
@@ -64,11 +63,11 @@ def optimized(
     """Plan the network with images in one layout. What the store knows, as of the model's convolutions, is not searched
     again."""
     try:
-        network, timed = _network(subject), _InOneLayout(device, policy, mode, store, layout)
+        network, times = _network(subject), _InOneLayout(device, policy, mode, store, layout)
         planner = Planner(
-            network, device, policy, mode=mode, store=store, progress=progress, sliced=False, timed=timed
+            network, device, policy, mode=mode, store=store, progress=progress, sliced=False, times=times
         )  # fmt: skip
-        return timed.summed(planner.assignment(Costs()))
+        return times.summed(planner.assignment(Costs()))
     except ConvwrightError as error:
         return Optimized(refused=str(error))
 
@@ -85,10 +84,7 @@ def _network(subject: Subject) -> Network:
         return passed(exported(subject.module, subject.args, tensors).network).network
 
 
-_Timed = tuple[Candidate | None, Interval]
-
-
-class _InOneLayout(Timed):
+class _InOneLayout(SearchedTimes):
     """The winners of the searches that the policy itself asks for, with weights that are packed once. Images in the
     other layout are only copied."""
 
@@ -110,15 +106,18 @@ class _InOneLayout(Timed):
             len(steps) - len(times),
         )  # fmt: skip
 
-    def search(self, problems: Iterable[Problem], progress: Progress) -> None:
-        super().search([each for each in problems if isinstance(each, CopyProblem) or self._lies_so(each)], progress)
+    def of_problems(
+        self, problems: Sequence[Problem], progress: Progress
+    ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
+        wanted = [each for each in problems if isinstance(each, CopyProblem) or self._lies_so(each)]
+        return super().of_problems(wanted, progress)
 
     def _lies_so(self, problem: Problem) -> bool:
         return all(spec.layout is self._layout for spec in problem.operands.values() if len(layouts_of(spec)) > 1)
 
-    def _found(self, problem: Problem) -> tuple[_Timed, ...]:
+    def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
         try:
-            found = find(problem, self._device, self._policy, mode=self._mode, store=self._store)
+            found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
         except ConvwrightError:  # a problem that nothing here computes
             return ()
         if found.baseline is not None and found.baseline.measurement is not None:

@@ -28,8 +28,8 @@ def learn(
     """A model of a device's times, and a report of its errors on problems that it had not seen.
 
     ``observations`` are given, or read from a file with one record of JSON in each line (which may end in .gz). By
-    default they are those that ``sample`` and searches have kept in ``store``. The model is written to ``out``, an .npz file; without it, it is put
-    beside the store, where ``predict`` and the modes "predict" and "predict-top" look for it.
+    default they are those that ``sample`` and searches have kept in ``store``. The model is written to ``out``, an .npz
+    file; without it, it is put beside the store, where ``predict`` and the modes "predict" and "predict-top" look.
 
     Learning needs scikit-learn (``convwright[predict]``); predicting needs numpy alone.
     """

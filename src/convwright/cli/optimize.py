@@ -58,10 +58,22 @@ def optimize(
         ),
     ] = None,
     memory_budget: MemoryBudget = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan-only", help="Run nothing: plan by what the store knows of the device and by predictions."),
+    ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="With --plan-only: cpu, cuda, or one that is not in this machine: h200. The example's by default.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
 
-    Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read.
+    Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read. What
+    --plan-only writes is planned anew on its device, by cw.load(folder, on_change="replan").
     """
     from convwright.cli.model_target import model_and_example
     from convwright.cli.targets import running
@@ -70,6 +82,8 @@ def optimize(
 
     if kernels and out is None:
         raise BadInput("--kernels belongs to --out: the compiled kernels are written to that folder")
+    if kernels and plan_only:
+        raise BadInput("--plan-only compiles nothing, so that --kernels would be ignored")
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
@@ -79,6 +93,18 @@ def optimize(
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype)
+        if plan_only:
+            _refuse_sizes(buckets, partial=partial, max_output_error=max_output_error)
+            planned = plan(
+                model, example, policy=policy, mode=mode, progress=bar, precision=precision,
+                memory_budget=memory_budget, plan_only=True, device=device,
+            )  # fmt: skip
+            if out is not None:
+                planned.save(out)
+            print(planned.explain())
+            return
+        if device is not None:
+            raise BadInput(f"--device belongs to --plan-only: an engine runs where its example is, got {device!r}")
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
             model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
@@ -89,3 +115,11 @@ def optimize(
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")
             engine.save(out, kernels=kernels)
     print(engine.explain())
+
+
+def _refuse_sizes(buckets: str | None, *, partial: bool, max_output_error: float | None) -> None:
+    """Refuse options that a plan of one size would ignore."""
+    given = {"--buckets": buckets, "--partial": partial, "--max-output-error": max_output_error}
+    for option, value in given.items():
+        if value:
+            raise BadInput(f"--plan-only plans the whole model for one size, so that {option} would be ignored")

@@ -1,4 +1,4 @@
-"""``convwright predict``: what every candidate of a problem should take, on a device that need not be here."""
+"""``convwright predict``: what a problem or a network should take, on a device that need not be in this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.predict_model import names_model, run_model
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.tf32 import Tf32, with_tf32
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 def predict(
     problem: Annotated[
-        str, typer.Argument(help="As `find` takes it: mb32ic256ih14oc256kh3ph1, or 'pool max mb32ic64ih112 kh3sh2ph1'.")
+        str,
+        typer.Argument(
+            help="A problem as `find` takes it (mb32ic256ih14oc256kh3ph1, or 'pool max mb32ic64ih112 kh3sh2ph1'), or a "
+            "network as `optimize` takes it (models.py:function).",
+            show_default=False,
+        ),
     ],
     *,
     device: Annotated[
@@ -53,9 +59,31 @@ def predict(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="With --sweep: draw it to a .png, .svg or .pdf file.")] = None,
     refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    batch: Annotated[
+        int | None, typer.Option(help="Of a network: the batch size, in place of the example's.", show_default=False)
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Of a network: fp16, bf16 or tf32 for all layers; inputs and outputs keep their types."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Predict the time, the memory and the energy of every candidate, and choose by that. Nothing runs."""
+    """Predict the time, the memory and the energy of a problem's candidates, or of a network's layers. Nothing runs.
+
+    A network is planned as `convwright optimize --plan-only` plans it: findings of the device in the store count, and
+    the rest is predicted. In JSON, null is what cannot be predicted.
+    """
+    if names_model(problem):
+        _check_network(
+            layout=layout, direction=direction, epilogue=epilogue, max_workspace=max_workspace, model=model,
+            algorithm=algorithm, sweep=sweep, plot=plot,
+        )  # fmt: skip
+        with with_tf32(tf32):
+            run_model(problem, device=device, batch=batch, dtype=dtype, precision=precision, as_json=as_json)
+        return
+    if batch is not None or precision is not None:
+        option = "--batch" if batch is not None else "--precision"
+        raise BadInput(f"{option} is of a network (module:function), and {problem!r} is a problem")
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
 
@@ -89,6 +117,13 @@ def predict(
         _print_made(found.explained(None if algorithm is None else found.called(algorithm)), as_json=as_json)
     else:
         _print_all(found, refusals=refusals, as_json=as_json)
+
+
+def _check_network(**given: object) -> None:
+    """Refuse options that say something of one problem."""
+    for name, value in given.items():
+        if value is not None:
+            raise BadInput(f"--{name.replace('_', '-')} is of a problem, and a network was given")
 
 
 def _print_all(found: Predictions, *, refusals: bool, as_json: bool) -> None:

@@ -126,6 +126,15 @@ class Launches(Protocol):
 
 
 @runtime_checkable
+class Packs(Protocol):
+    """A backend that packs weights, and knows before anything is built what they take then."""
+
+    def packed_bytes(self, candidate: Candidate) -> int | None:
+        """Bytes of the packed weight; None where it stays as the problem lays it."""
+        ...
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """A backend that has more configurations of its algorithms than it lists, or other names for them."""
 

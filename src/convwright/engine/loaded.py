@@ -31,6 +31,7 @@ from convwright.engine.saving.saved import (
     COMPILED,
     KERNELS,
     PLAN,
+    PREDICTED,
     VERSION,
     WEIGHTS,
     checksum,
@@ -124,6 +125,8 @@ def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | 
     """Why a plan does not hold here, as far as that can be said before it is read."""
     if plan.get("device") != facts.key:
         return f"{folder} was planned for {str(plan.get('device'))[:_QUOTED]}, and this is {facts.key}"
+    if plan.get(PREDICTED):
+        return f"{folder} was planned from predictions, and nothing of it was run"
     versions = plan.get("fingerprints")
     if not isinstance(versions, dict) or versions.get("pytorch") != torch.__version__:
         return f"{folder} was planned with other versions of libraries"

@@ -7,25 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from convwright import torch_api
+from convwright.api.finding import refuse_ignored
+from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_buckets
 from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
+from convwright.engine.export.inputs import check_evaluates, inputs_of
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
+from convwright.engine.planned_engine import PlannedEngine
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.memory_budget import checked
 from convwright.engine.planning.planned import Planner
 from convwright.engine.precision.asked import Asked
 from convwright.engine.precision.lowering import Lowering, Precision, lowered
+from convwright.engine.predicting import planned_engine
 from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
@@ -66,6 +70,13 @@ def optimize(
 
 @overload
 def optimize(
+    model: nn.Module, example: Any, *, plan_only: Literal[True], device: str | DeviceFacts | None = ...,
+    **options: Unpack[_Options],
+) -> PlannedEngine: ...  # fmt: skip
+
+
+@overload
+def optimize(
     model: nn.Module, example: Any, *, partial: bool, buckets: Iterable[Bucket] | None = ...,
     **options: Unpack[_Options],
 ) -> Engine | PartialEngine | BucketedEngine: ...  # fmt: skip
@@ -86,7 +97,9 @@ def optimize(
     buckets: Iterable[Bucket] | None = None,
     memory_budget: int | None = None,
     on_failure: OnFailure | str = OnFailure.RAISE,
-) -> Engine | PartialEngine | BucketedEngine:
+    plan_only: bool = False,
+    device: str | DeviceFacts | None = None,
+) -> Engine | PartialEngine | BucketedEngine | PlannedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
     ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
@@ -109,6 +122,10 @@ def optimize(
     tuple of the shapes of all inputs. Buckets share weights and one arena. A batch between two buckets is padded, and
     one above the largest is split. ``example`` then gives dtypes, layouts and the device.
 
+    With ``plan_only`` nothing runs, neither the model nor a candidate. The plan is for ``device``, which need not be in
+    this machine ("h200"), and by default for the example's. It goes by what the store knows of that device, and by
+    predictions for all else.
+
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
     >>> engine = optimize(model, x, mode="heuristic")
@@ -116,7 +133,6 @@ def optimize(
     True
     """
     mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
-    inputs = example if isinstance(example, tuple) else (example,)
     asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
     on_failure = one_of(OnFailure, "on_failure", on_failure)
     if partial and budget is not None:
@@ -125,10 +141,17 @@ def optimize(
         raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
     if samples is not None and buckets is not None:
         raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
-    if not (tensors := torch_api.flatten(inputs)[0]) or not all(isinstance(each, Tensor) for each in tensors):
-        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
-    if any(each.layout is not torch.strided for each in tensors):
-        raise BadInput("`example` must be made of dense tensors, got a sparse one")
+    inputs = inputs_of(example)
+    if plan_only:
+        ignored = {"partial": partial, "buckets": buckets, "samples": samples, "mode": mode is Mode.FULL}
+        refuse_ignored(ignored, "plan_only=True plans the whole model for one size and runs nothing")
+        check_evaluates(model)
+        with using(store) as kept:
+            return planned_engine(
+                model, inputs, device, policy, kept, precision=precision, memory_budget=budget, progress=progress
+            )
+    if device is not None:
+        raise BadInput(f"an engine runs where its example is: leave out device={device!r}, or give plan_only=True")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
@@ -155,8 +178,7 @@ def _planned(
     memory_budget: int | None, on_failure: OnFailure,
 ) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
-    if model.training:
-        raise BadInput("the model is in training mode: call model.eval() first")
+    check_evaluates(model)
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)
     origin = Origin.of(captured)
     network = origin.network(model)

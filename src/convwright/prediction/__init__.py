@@ -2,5 +2,5 @@
 
 In: candidates, device facts, and the findings of a store. Out: predictions (``core/predictor``).
 Read first: ``physics`` (what a device needs at least), ``estimates`` (what backends expect), ``corrections``.
-A prediction decides what is tried and when, never what is chosen.
+Where candidates can run, a prediction decides what is tried and when, never what is chosen.
 """

@@ -1,16 +1,23 @@
 """Times from a device's data sheet alone, for a device of which no model was learned: physics, one factor, and an
-interval as wide as such estimates err."""
+interval as wide as such estimates err.
+
+Such a prediction cannot say which of two engines of a library is faster. It says how long the better ones take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import Arithmetic, DType
 from convwright.core.finding import Interval
 from convwright.core.predictor import Prediction
+from convwright.core.problem import ConvProblem
+from convwright.core.tensor_spec import Layout
 from convwright.prediction.features import PARTS, features
+from convwright.prediction.physics import least_us
 
 
 class Ratio(NamedTuple):
@@ -25,6 +32,15 @@ class Ratio(NamedTuple):
 # the device's peak rates are known.
 ESTIMATED, AT_PEAK = Ratio(0.93, 0.5, 1.9), Ratio(3.1, 1.5, 12.0)
 _ESTIMATE = PARTS.index("backend's estimate µs")
+# The fastest engine of cuDNN and PyTorch's own call took 4 µs and 3 times what the device needs at least, and 95 in 100
+# took between 1/4.5 and 7.5 times that: 998 problems of the suites in fp32, TF32 and 16 bits, on an H200
+# (`benchmarks/results`). The algorithms of the reference took 9 to 70 times the least.
+_START_US = 4.0
+_TIMES: Mapping[str, float] = {"cudnn": 3.0, "torch": 3.0, "reference": 30.0}
+_ROUGHLY = Ratio(1.0, 1 / 4.5, 7.5)
+# Tensor cores multiply 16 bits along channels. Libraries copy images in planes first, which made whole networks in fp16
+# take 1.4 to 1.6 times as long as with channels last (H200, `benchmarks/results/h200-whole-networks.jsonl`).
+_IN_PLANES = 1.5
 
 
 class DataSheet:
@@ -35,9 +51,41 @@ class DataSheet:
 
     def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
         found = features(candidates, device, ())
-        given = zip(found.physics_us.tolist(), found.parts[:, _ESTIMATE].tolist(), strict=True)
-        return [Prediction(_times(us, ESTIMATED if estimate else AT_PEAK), in_domain=False) for us, estimate in given]
+        physics, estimates = found.physics_us.tolist(), found.parts[:, _ESTIMATE].tolist()
+        return [
+            Prediction(_time(*each, device), in_domain=False)
+            for each in zip(candidates, physics, estimates, strict=True)
+        ]
 
 
-def _times(physics_us: float, ratio: Ratio) -> Interval:
-    return Interval(ratio.median * physics_us, ratio.low * physics_us, ratio.high * physics_us)
+DATA_SHEET = DataSheet()
+
+
+def _time(candidate: Candidate, physics_us: float, estimate_us: float, device: DeviceFacts) -> Interval:
+    if estimate_us:
+        return _scattered(physics_us, ESTIMATED)
+    least, times = least_us(candidate, device), _TIMES.get(candidate.leaf.backend)
+    if least is None or times is None:
+        return _scattered(physics_us, AT_PEAK)
+    if _copies_planes(candidate.leaf):
+        times *= _IN_PLANES
+    return _scattered(candidate.runs * _START_US + times * least, _ROUGHLY)
+
+
+def operator_us(nbytes: int, flops: int, arithmetic: Arithmetic, device: DeviceFacts) -> Interval | None:
+    """The time of an operator of PyTorch's of which only the size is known; None where the device's rates are not."""
+    bandwidth, peak = device.bandwidth_bytes_per_us, device.peak(arithmetic)
+    if not bandwidth or (flops and not peak):
+        return None
+    least = max(nbytes / bandwidth, flops / peak if peak else 0.0)
+    return _scattered(_START_US + _TIMES["torch"] * least, _ROUGHLY)
+
+
+def _scattered(time_us: float, ratio: Ratio) -> Interval:
+    return Interval(ratio.median * time_us, ratio.low * time_us, ratio.high * time_us)
+
+
+def _copies_planes(leaf: Candidate) -> bool:
+    problem = leaf.problem
+    is_16_bit = isinstance(problem, ConvProblem) and problem.dtype in (DType.FP16, DType.BF16)
+    return is_16_bit and problem.groups == 1 and problem.x.layout is not Layout.NHWC

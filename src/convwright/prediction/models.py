@@ -14,7 +14,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
 from convwright.prediction import time_model_file
-from convwright.prediction.data_sheet import DataSheet
+from convwright.prediction.data_sheet import DATA_SHEET
 from convwright.prediction.features import check_names
 from convwright.prediction.learned_times import LearnedTimes
 from convwright.prediction.time_model import TimeModel
@@ -69,7 +69,7 @@ def served(device: DeviceFacts, store: Path | None = None, model: Path | str | N
     shipped = Path(str(resources.files(__package__) / FOLDER)) / file_name(device)
     if shipped.is_file():
         return _loaded(shipped, Origin.SHIPPED, device)
-    return Served(DataSheet(), Origin.DATA_SHEET)
+    return Served(DATA_SHEET, Origin.DATA_SHEET)
 
 
 def folder_beside(store: Path) -> Path:

@@ -11,14 +11,27 @@ from convwright.backends import registry
 from convwright.backends.registry import backend, backends
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.kinds.problem import Problem
-from convwright.core.plan import Backend, Configurable, FingerprintsCandidates, OnlyHere, Overwrites, Plan, Selective
+from convwright.core.plan import (
+    Backend,
+    Configurable,
+    FingerprintsCandidates,
+    OnlyHere,
+    Overwrites,
+    Packs,
+    Plan,
+    Selective,
+)
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError
 from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
 from convwright.tuning.chains import Step, chains
+
+# These backends only lay weights in another order, but for oneDNN, which packs them as it likes.
+_PACKS_NOTHING, _PACKS = ("torch", "cudnn"), ("onednn",)
 
 Promising = Callable[[Problem], Sequence[Candidate]]
 
@@ -175,6 +188,19 @@ def overwrites(candidate: Candidate) -> frozenset[str]:
     """The roles of operands in whose memory a candidate may write its output."""
     member = None if candidate.inner is not None else member_of(candidate)
     return member.overwrites(candidate) if isinstance(member, Overwrites) else frozenset()
+
+
+def packed_bytes(candidate: Candidate) -> int | None:
+    """What a candidate's weight takes when it is packed, before anything is built; None where its backend does not
+    say, and where it reads no weight."""
+    leaf, spec = candidate.leaf, candidate.leaf.problem.operands.get(Role.W)
+    if spec is None:
+        return None
+    member = member_of(leaf)
+    if isinstance(member, Packs):
+        packed = member.packed_bytes(leaf)
+        return spec.nbytes if packed is None else packed
+    return int(spec.nbytes) if leaf.backend in _PACKS_NOTHING and leaf.algorithm not in _PACKS else None
 
 
 def only_here(candidate: Candidate) -> str | None:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from convwright import flags
 from convwright.backends.torch_native.own import torch_candidate
-from convwright.core.candidate import Candidate, Refusal
+from convwright.core.candidate import Candidate, Config, Refusal, Source
 from convwright.core.device import DeviceFacts
-from convwright.core.dtype import DType
+from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.finding import Interval
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy, Weights
@@ -41,20 +40,24 @@ def everything(
     direct = listing.direct(problem, device, policy)
     rewritten = listing.rewritten(problem, device, policy, promising)
     candidates = [*listing.candidates(direct), *listing.candidates(rewritten)]
-    own = None if device.present else own_call(problem, device)
-    return ([own, *candidates] if own is not None else candidates), listing.refusals([*direct, *rewritten])
+    return [*pytorchs_own(problem, device), *candidates], listing.refusals([*direct, *rewritten])
 
 
-def own_call(
-    problem: Problem, device: DeviceFacts, algorithm: str = "default", tf32: str | None = None
-) -> Candidate | None:
-    """PyTorch's own call of a convolution on a GPU, with its TF32 flag "on", "off" or as it is now; None for other
-    problems."""
-    if not isinstance(problem, ConvProblem) or problem.dtype.narrow or device.kind != "cuda":
-        return None
-    flag = tf32 or ("on" if flags.tf32_allowed() else "off")
-    made = torch_candidate(problem, (("tf32", flag),) if problem.dtype is DType.FP32 else ())
-    return made if algorithm == made.algorithm else replace(made, algorithm=algorithm)
+def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]:
+    """PyTorch's own call on a GPU that is not in this machine, where PyTorch cannot be asked for it: with TF32 and
+    without it where that is a matter."""
+    if device.present or device.kind != "cuda" or problem.dtype.narrow:
+        return ()
+    switched = problem.dtype is DType.FP32 and problem.kind in ("conv", "linear")
+    configs: tuple[Config, ...] = ((("tf32", "on"),), (("tf32", "off"),)) if switched else ((),)
+    if isinstance(problem, ConvProblem):
+        return tuple(torch_candidate(problem, config) for config in configs)
+    return tuple(
+        Candidate(
+            problem, "torch", "default", config, native_arithmetic(problem.dtype, tf32=("tf32", "on") in config), 0,
+            None, Source.RULE,
+        ) for config in configs
+    )  # fmt: skip
 
 
 def predicted(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import zip_longest
+from math import prod
 from typing import TYPE_CHECKING, get_args
 
 from convwright.backends.triton import kernels
@@ -82,6 +83,11 @@ class TritonKernels:
     def launches(self, candidate: Candidate, *, packs: bool) -> int:
         plan = plan_class(candidate)
         return plan.steps(candidate) + (packs and plan.packed_shape(candidate) is not None)
+
+    def packed_bytes(self, candidate: Candidate) -> int | None:
+        plan = plan_class(candidate)
+        shape = plan.packed_shape(candidate)
+        return None if shape is None else prod(shape) * plan.packed_dtype.itemsize
 
     def load_compiler(self) -> None:
         import triton.backends.compiler

@@ -85,12 +85,12 @@ def devices(operation: Foreign) -> list[str]:
     return named(_words(operation.arguments))
 
 
-def on_meta(operation: Foreign) -> Foreign:
-    """The same operator, with arguments that make tensors without memory."""
+def on_device(operation: Foreign, device: str) -> Foreign:
+    """The same operator, with arguments that make tensors on another device. On "meta" they have no memory."""
 
     def word(given: Any) -> Any:
         if _is_device(given):
-            return {_DEVICE: "meta"}
+            return {_DEVICE: device}
         if isinstance(given, dict):
             return {name: word(each) for name, each in given.items()}
         return [word(each) for each in given] if isinstance(given, list) else given

@@ -20,10 +20,11 @@ _Timed = TypeVar("_Timed", Way, CopyWay)
 
 
 class Costs:
-    """Times of ways. ``step_us`` and ``byte_us`` are what a step costs in the network beyond its own time."""
+    """Times of ways. ``step_us`` and ``byte_us`` are what a step costs in the network beyond its own time: nothing, as
+    long as it is neither given nor learned."""
 
-    def __init__(self) -> None:
-        self.step_us = self.byte_us = 0.0
+    def __init__(self, step_us: float = 0.0) -> None:
+        self.step_us, self.byte_us = step_us, 0.0
         self._alone: dict[_Key, float] = {}
         self._in_place: dict[_Key, float] = {}
 

@@ -49,7 +49,8 @@ class Footprints:
 
     def _found(self, candidate: Candidate, exact: bool) -> CandidateNeeds:
         nbytes, is_torch = candidate.workspace_bytes, candidate.leaf.backend == "torch"
-        if is_torch or (exact and (nbytes is None or candidate.workspace_is_bound)):
+        asks = exact and self._device.present  # no other device can be asked
+        if is_torch or (asks and (nbytes is None or candidate.workspace_is_bound)):
             plan = build(candidate, self._device)
             return CandidateNeeds(plan.workspace_bytes, plan.writes_out)
         return CandidateNeeds(nbytes or 0, writes_out=True)

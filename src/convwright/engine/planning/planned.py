@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
@@ -17,6 +16,8 @@ from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import within_budget
 from convwright.engine.planning.reasons import with_reasons
 from convwright.engine.planning.searched_groups import SearchedGroups
+from convwright.engine.planning.searched_times import SearchedTimes
+from convwright.engine.planning.times import TimeSource
 from convwright.engine.planning.ways import CopyWay, Timed, Way, copies
 from convwright.errors import Refused
 from convwright.graph.choice import ChoiceProblem, JointChoice
@@ -35,7 +36,8 @@ _ROUNDS = 8
 
 
 class Planner:
-    """All ways to compute a network on a device, timed here or known to the store, and the cheapest choice of them.
+    """All ways to compute a network on a device, and the cheapest choice of them. ``times`` says how long candidates
+    take; by default they are searched for.
 
     ``tf32`` are the nodes that may multiply in TF32; None leaves that to PyTorch's flags."""
 
@@ -51,7 +53,7 @@ class Planner:
         sliced: bool | None = None,
         tf32: Collection[str] | None = None,
         memory_budget: int | None = None,
-        timed: Timed | None = None,
+        times: TimeSource | None = None,
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
         self._budget = memory_budget
@@ -60,16 +62,16 @@ class Planner:
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
-        known = partial(Timed, device, policy, mode, store, frugal=memory_budget is not None)
-        self._timed, self._progress = timed or known(), progress
+        source = times or SearchedTimes(device, policy, mode, store, frugal=memory_budget is not None)
+        self._timed, self._progress = Timed(source), progress
         self._parts = [SearchedGroups(self._timed, None if tf32 is None else False)]
         if tf32 is not None:
-            self._parts.append(SearchedGroups(known(), True))
+            self._parts.append(SearchedGroups(Timed(source), True))
         self._search_groups()
         places = [*ends(graph, self._states, graph.inputs), *ends(graph, self._states, graph.outputs)]
         places += [place for way in self._ways() for place in (*way.reads, *way.writes)]
         self._copies = copies(places, self._states)
-        self._footprints = Footprints(graph, self._states, device)
+        self.footprints = Footprints(graph, self._states, device)
 
     def _search_groups(self) -> None:
         """Search for the largest groups, and for smaller ones where nothing computes a larger."""
@@ -141,12 +143,12 @@ class Planner:
         if self._budget is None:
             return cheapest
         nodes = {way.group.name: way.group.nodes for way in found}
-        return within_budget(cheapest, self._budget, self._footprints, as_exported, made, nodes, lambda: choice_problem(
-            graph, states, found, between, self._footprints.of
+        return within_budget(cheapest, self._budget, self.footprints, as_exported, made, nodes, lambda: choice_problem(
+            graph, states, found, between, self.footprints.of
         ))  # fmt: skip
 
     def _ordered(self, assigned: Assignment) -> Assignment:
-        return Lifetimes(assigned, self._footprints.of_steps(assigned.steps, exact=False)).reordered()
+        return Lifetimes(assigned, self.footprints.of_steps(assigned.steps, exact=False)).reordered()
 
     def _is_dense(self, way: Way | CopyWay) -> bool:
         """Whether it reads and writes no slices."""

@@ -4,50 +4,31 @@ that takes."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
 from typing import Any
 
-import torch
-
 from convwright.core.candidate import Candidate
-from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
-from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.engine.export.foreign import compute, concatenation, prepared
-from convwright.engine.planning.alternates import alternates
-from convwright.errors import ConvwrightError, Refused
+from convwright.engine.export.foreign import compute, concatenation
+from convwright.engine.planning.times import TimedCandidate, TimeSource, at_least
 from convwright.graph.choice import Place
 from convwright.graph.graph import Graph
 from convwright.graph.groups import Group
 from convwright.graph.layouts import laid, layouts_of
 from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Operation, Part, View
 from convwright.graph.states import State, States, parts_within
-from convwright.measuring.timer import measure
-from convwright.prediction.physics import least_us, own_call_us
-from convwright.settings import Mode
-from convwright.shortage import SHORTAGES
-from convwright.store.store import Store
 from convwright.tensors import empty, spec_of
-from convwright.tuning.find import find
 from convwright.tuning.trials.search_input import Progress
-from convwright.tuning.unmeasured import unmeasured
-from convwright.tuning.upcoming import Upcoming
 
 _NOTHING = Interval(0.0, 0.0, 0.0)
-# An operator of PyTorch's is timed for so long.
-_FOREIGN_US = 50_000.0
-# A step that was not measured counts as this at least, so that no plan has needless ones.
-_SOME_US = 1.0
 # Tensor cores multiply 16 bits along channels. From so many on, a convolution in channels first is taken to be so many
 # times slower.
 _CHANNELS, _IN_CHANNELS_FIRST = 8, 1.2
@@ -86,60 +67,34 @@ class CopyWay:
     time_us: Interval
 
 
-def planning_policy(policy: Policy) -> Policy:
-    """The policy for a network whose weights stay: they are packed once, and nobody waits for the host."""
-    objective = Objective.DEVICE_TIME if policy.objective is Objective.TIME else policy.objective
-    return replace(policy, weights=Weights.CONSTANT, objective=objective)
-
-
-_Timed = tuple[Candidate | None, Interval]
-
-
 class Timed:
-    """What is fastest for each problem, searched once, and what comes close to it."""
+    """What is fastest for each problem, asked of a source of times once, and what comes close to it."""
 
-    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
-        self._frugal = frugal
-        self._device, self._policy, self._mode, self._store = device, planning_policy(policy), mode, store
-        self._known: dict[Problem, tuple[_Timed, ...]] = {}
-        self._foreign: dict[Foreign, tuple[_Timed, ...]] = {}
+    def __init__(self, source: TimeSource) -> None:
+        self._source, self._device = source, source.device
+        self._known: dict[Problem, tuple[TimedCandidate, ...]] = {}
+        self._foreign: dict[Foreign, tuple[TimedCandidate, ...]] = {}
 
     @property
     def on_gpu(self) -> bool:
         return self._device.kind == "cuda"
 
     def search(self, problems: Iterable[Problem], progress: Progress) -> None:
-        """Find the best candidate of each problem; kernels for the next ones are compiled meanwhile."""
+        """Find the best candidates of each problem."""
         order = [each for each in dict.fromkeys(problems) if each not in self._known]
-        with ExitStack() as stack:
-            coming = Upcoming(order, self._device, self._policy, mode=self._mode, store=self._store)
-            upcoming = stack.enter_context(coming.compiling())
-            for done, problem in enumerate(upcoming.in_turn()):
-                progress("searching", done, len(order))
-                self._known[problem] = self._found(problem)
+        for problem, found in self._source.of_problems(order, progress):
+            self._known[problem] = found
 
-    def _found(self, problem: Problem) -> tuple[_Timed, ...]:
-        try:
-            found = find(problem, self._device, self._policy, mode=self._mode, store=self._store)
-        except ConvwrightError:  # a problem that nothing here computes
-            return ()
-        if found.choice is not None:
-            return alternates(found, frugal=self._frugal)
-        # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
-        try:
-            candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
-        except Refused:
-            return ()
-        return ((candidate, _at_least(least_us(candidate, self._device) or own_call_us(candidate, self._device))),)
-
-    def candidates(self, operation: Operation, like: Operation | None = None, times: float = 1.0) -> tuple[_Timed, ...]:
+    def candidates(
+        self, operation: Operation, like: Operation | None = None, times: float = 1.0
+    ) -> tuple[TimedCandidate, ...]:
         """The candidates that are worth a way with their times, the fastest first. A problem that was not searched for
         has none yet, and takes so many ``times`` as long as the one that it is ``like``."""
         if isinstance(operation, NOTHING_RUNS):
             return ((None, _NOTHING),)
         if isinstance(operation, Foreign):
             if operation not in self._foreign:
-                time_us = self._foreign_us(operation)
+                time_us = self._source.of_operator(operation)
                 self._foreign[operation] = () if time_us is None else ((None, time_us),)
             return self._foreign[operation]
         if like is not None and operation not in self._known:
@@ -163,28 +118,9 @@ class Timed:
         shortest = min((time_us for _, time_us in known), default=_LAUNCH_US)
         for way in copies:
             if way.problem not in self._known:
-                yield replace(way, time_us=_at_least(max(way.problem.bytes * rate, shortest)))
+                yield replace(way, time_us=at_least(max(way.problem.bytes * rate, shortest)))
             elif found := self._known[way.problem]:
                 yield replace(way, candidate=found[0][0], time_us=found[0][1])
-
-    def _foreign_us(self, operation: Foreign) -> Interval | None:
-        """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
-        raises an error."""
-        if not self._mode.measures or not self._device.present:
-            moved = sum(spec.nbytes for spec in operation.operands.values())
-            return _at_least(moved / (self._device.bandwidth_bytes_per_us or inf))
-        device = torch.device(str(self._device.torch_name))
-        try:
-            with torch.no_grad(), torch.autocast(device.type, enabled=False):
-                given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
-                return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
-        except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
-            return None
-
-
-def _at_least(time_us: float) -> Interval:
-    time_us = max(time_us, _SOME_US)
-    return Interval(time_us, time_us, inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from convwright.core.tensor_spec import Layout, same_order
-from convwright.engine.export.foreign import compute, devices, on_meta
+from convwright.engine.export.foreign import compute, devices, on_device
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.lifetimes import WORKSPACE
 from convwright.errors import BadInput
@@ -143,7 +143,7 @@ def _wrong_call(name: str, operation: Foreign, device: str) -> Iterator[str]:
     if any(torch.device(word).type != device for word in devices(operation)):
         yield f"{name} computes on another device"
         return
-    made = compute(on_meta(operation), [empty(spec, "meta") for spec in operation.inputs])
+    made = compute(on_device(operation, "meta"), [empty(spec, "meta") for spec in operation.inputs])
     forms = [(tuple(each.shape), core_dtype(each.dtype)) for each in made]
     if forms != [(spec.shape, spec.dtype) for spec in operation.results]:
         yield f"{operation.target} does not give what {name} is"

@@ -26,11 +26,18 @@ VERSION = 2
 PLAN, WEIGHTS, KERNELS = "plan.json", "weights.safetensors", "kernels.json"
 # The checksum of the compiled kernels in a plan; its "kernels" are those that a user has registered.
 COMPILED = "compiled"
+# A plan has this where nothing of it was run.
+PREDICTED = "predicted"
 
 
-def save(folder: Path, engine: Blueprint, device: DeviceFacts, kernels: bytes | None) -> None:
-    """Write a plan, its weights and its compiled ``kernels`` to a folder, which is made where it does not exist."""
-    write(folder, engine.constants, device, {**needed([engine.assignment], device), **plan_of(engine)}, kernels)
+def save(
+    folder: Path, engine: Blueprint, device: DeviceFacts, kernels: bytes | None, *, predicted: bool = False
+) -> None:
+    """Write a plan, its weights and its compiled ``kernels`` to a folder, which is made where it does not exist. A plan
+    that was ``predicted`` says so, since nothing of it was run."""
+    mark = {PREDICTED: True} if predicted else {}
+    body = {**mark, **needed([engine.assignment], device), **plan_of(engine)}
+    write(folder, engine.constants, device, body, kernels)
 
 
 def plan_of(engine: Blueprint) -> dict[str, Any]:

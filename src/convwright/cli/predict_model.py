@@ -1,0 +1,41 @@
+"""``convwright predict`` of a whole network: what its layers should take on a device."""
+
+from __future__ import annotations
+
+import re
+
+from convwright.cli.advise import LOADING, MAKING
+from convwright.cli.interrupt import stoppable
+
+# A file or a module, and a function in it. A problem's text has words such as dt:fp16 after a blank only.
+_TARGET = re.compile(r"[^\s:]\S*:[A-Za-z_][\w.]*")
+
+
+def names_model(text: str) -> bool:
+    """Whether a word of the command line is module:function, and no problem.
+
+    >>> names_model("models.py:small"), names_model("mb32ic64ih56oc64kh3 dt:fp16"), names_model("ic64ih56oc64kh3")
+    (True, False, False)
+    """
+    return _TARGET.fullmatch(text) is not None
+
+
+def run_model(
+    target: str, *, device: str | None, batch: int | None, dtype: str | None, precision: str | None, as_json: bool
+) -> None:
+    """Print what each layer of a model and one run of it should take. Nothing runs."""
+    from convwright import strict_json
+    from convwright.cli.model_target import model_and_example
+    from convwright.cli.targets import running
+    from convwright.report.words.progress import progress_bar
+
+    with stoppable("before the network was planned"), running(target, as_json=as_json), progress_bar(LOADING) as bar:
+        from convwright.engine.optimize import optimize
+        from convwright.engine.predict import with_batch
+
+        bar(0, 0, MAKING)
+        model, example = model_and_example(target, dtype)
+        planned = optimize(
+            model, with_batch(example, batch), plan_only=True, device=device, precision=precision, progress=bar
+        )
+    print(strict_json.dumps(planned.to_json()) if as_json else planned.explain())

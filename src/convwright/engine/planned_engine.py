@@ -1,0 +1,183 @@
+"""An engine that is planned and not made: its steps, their predicted times and its memory, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.record import Record, as_record
+from convwright.engine.blueprint import Blueprint
+from convwright.engine.origin import Origin
+from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.forecast_times import Basis
+from convwright.engine.planning.step_text import layouts, table, types, what_runs
+from convwright.engine.running.memory_report import MemoryReport
+from convwright.engine.saving.saved import save
+from convwright.engine.structure import Structure
+from convwright.errors import BadInput
+from convwright.graph.graph import Graph
+from convwright.graph.operations import NOTHING_RUNS
+from convwright.prediction.physics import least_us
+from convwright.prediction.sums import summed
+
+_HEADINGS = ("step", "runs", "type", "layout", "µs", "between", "known", "limit", "why")
+# What is said of the best candidate where it was not measured.
+_CLAIMS = {
+    Basis.PREDICTED: "predicted to be the fastest", Basis.ROUGH: "may be the fastest",
+    Basis.LIMIT: "nothing is known to be faster",
+}  # fmt: skip
+# What no predictor has seen anything like.
+_OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPrediction(Record):
+    """What one run of a network should take on a device. ``time_us`` has an interval that should hold nine of ten
+    networks; ``rough_share`` is the share of it in steps that the predictor has seen nothing like. ``memory_bytes`` are
+    weights, inputs and the most that results and workspaces take at once; the driver's own memory comes on top. None is
+    what cannot be predicted."""
+
+    device: str
+    time_us: Interval
+    rough_share: float
+    memory_bytes: int
+    power_w: Interval | None = None
+    energy_mj: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedEngine:
+    """A plan of a network for a device on which nothing was run. ``bases`` say of each step what its time rests on.
+
+    ``unknown`` names the steps whose workspace, or packed weight, only the device itself tells; they count without it.
+    """
+
+    assignment: Assignment
+    facts: DeviceFacts
+    bases: tuple[Basis, ...]
+    memory: MemoryReport
+    unknown: tuple[str, ...]
+    structure: Structure
+    graph: Graph
+    model: nn.Module
+    origin: Origin
+
+    @property
+    def time_us(self) -> Interval:
+        """The device time of one run: the sum of all steps. Errors of one algorithm's steps are taken to go in one
+        direction, errors of different algorithms to be independent."""
+        return summed((_family(step), step.time_us) for step in self.assignment.steps)
+
+    @property
+    def prediction(self) -> NetworkPrediction:
+        """All that a run should take, in one record."""
+        total, given = self.time_us, sum(self.assignment.tensors[name].nbytes for name in self.assignment.inputs)
+        rough_us = sum(
+            step.time_us.value for step, basis in zip(self.assignment.steps, self.bases, strict=True)
+            if basis in _OUTSIDE
+        )  # fmt: skip
+        memory_bytes = self.memory.weights + self.memory.peak + given
+        return NetworkPrediction(self.facts.key, total, rough_us / total.value if total.value else 0.0, memory_bytes)
+
+    def memory_report(self) -> MemoryReport:
+        """What the engine will keep in memory. The arena is as it will be; CUDA's context and its pool are not known
+        before the engine runs."""
+        return self.memory
+
+    def explain(self) -> str:
+        """A table of the steps: what will run, in which layout, how long it should take, and what that rests on."""
+        rows = [_row(step, basis, self.facts) for step, basis in zip(self.assignment.steps, self.bases, strict=True)]
+        return "\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self._sums()))
+
+    def _sums(self) -> Iterator[str]:
+        found = self.prediction
+        yield f"planned for {self.facts.label}, on which nothing was run: {len(self.assignment.steps)} steps"
+        bounded = found.time_us.high < inf
+        time = f"{found.time_us.value:,.0f} µs"
+        yield f"predicted: {time}, between {_between(found.time_us)}" if bounded else f"predicted: at least {time}"
+        if found.rough_share:
+            yield f"{found.rough_share:.0%} of it is in steps that the predictor has seen nothing like"
+        simpler = (("step by step", self.assignment.greedy_us), ("in one layout", self.assignment.uniform_us))
+        for name, time_us in simpler:
+            if time_us is not None:
+                yield f"chosen {name}: {time_us:,.0f} µs"
+        yield str(self.memory.plan)
+        yield f"weights: {self.memory.weights:,} bytes; in all {found.memory_bytes:,} bytes"
+        if self.unknown:
+            yield (
+                f"without workspaces or packed weights of {len(self.unknown)} steps, which only the device tells: "
+                f"{', '.join(self.unknown)}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The prediction and each step, as strict JSON can hold them. None is what is not known."""
+        steps = [
+            {
+                "name": step.name, "operation": step.operation.key, "runs": what_runs(step), "layout": layouts(step),
+                "type": types(step), "time_us": step.time_us, "basis": basis, "reason": step.reason,
+            }
+            for step, basis in zip(self.assignment.steps, self.bases, strict=True)
+        ]  # fmt: skip
+        memory = {
+            "arena_bytes": self.memory.arena, "outside_bytes": self.memory.outside_peak,
+            "weights_bytes": self.memory.weights, "workspace_bytes": self.memory.workspace,
+            "unknown": self.unknown,
+        }  # fmt: skip
+        record: dict[str, Any] = as_record({**as_record(self.prediction), "memory": memory, "steps": steps})
+        return record
+
+    def save(self, folder: Path | str) -> None:
+        """Write the plan, the network and its weights to a folder. ``load(folder, on_change="replan")`` plans the
+        network anew on the device, where its steps can be timed."""
+        if any(each.is_meta for each in self.model.state_dict().values()):
+            raise BadInput(
+                "the model has no weights (its device is meta), and a folder holds them: plan it with weights"
+            )
+        network = self.origin.network(self.model)
+        made = Blueprint(self.assignment, network.constants, self.structure, None, self.graph)
+        save(Path(folder), made, self.facts, None, predicted=True)
+
+    def __repr__(self) -> str:
+        found = self.time_us
+        return f"<PlannedEngine: {len(self.assignment.steps)} steps on {self.facts.key}, {found.value:,.0f} µs>"
+
+
+def _row(step: Step, basis: Basis, device: DeviceFacts) -> tuple[str, ...]:
+    least = None if step.candidate is None else least_us(step.candidate, device)
+    nothing = isinstance(step.operation, NOTHING_RUNS)
+    return (
+        step.name, what_runs(step), types(step), layouts(step), "" if nothing else f"{step.time_us.value:,.1f}",
+        "" if nothing else _between(step.time_us), basis, "" if least is None else f"{least:,.1f}",
+        "" if nothing else step.reason,
+    )  # fmt: skip
+
+
+def _between(time_us: Interval) -> str:
+    digits = 0 if time_us.value >= 100 else 1
+    high = "∞" if time_us.high == inf else f"{time_us.high:,.{digits}f}"
+    return f"{time_us.low:,.{digits}f} and {high}"
+
+
+def _family(step: Step) -> str:
+    """The steps whose predictions err in one direction: those of one algorithm, or of one operator of PyTorch's."""
+    if step.candidate is None:
+        return str(step.operation.key).partition(" ")[0]
+    leaf = step.candidate.leaf
+    engine = "engine" if leaf.algorithm.startswith("engine-") else leaf.algorithm.partition("-3x")[0]
+    return f"{leaf.backend}/{engine}"
+
+
+def with_bases(bases: tuple[Basis, ...], assignment: Assignment) -> Assignment:
+    """The assignment with reasons that do not claim more than predictions can."""
+    steps = (
+        replace(step, reason=_CLAIMS[basis]) if step.reason == "the fastest" and basis in _CLAIMS else step
+        for step, basis in zip(assignment.steps, bases, strict=True)
+    )
+    return replace(assignment, steps=tuple(steps))

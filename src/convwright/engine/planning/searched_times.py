@@ -1,0 +1,80 @@
+"""Times that searches measure, or that the store knows of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from math import inf
+
+import torch
+
+from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
+from convwright.core.kinds.problem import Problem
+from convwright.core.policy import Policy
+from convwright.engine.export.foreign import prepared
+from convwright.engine.planning.alternates import alternates
+from convwright.engine.planning.times import TimedCandidate, at_least, planning_policy
+from convwright.errors import ConvwrightError, Refused
+from convwright.graph.operations import Foreign
+from convwright.measuring.timer import measure
+from convwright.prediction.physics import least_us, own_call_us
+from convwright.settings import Mode
+from convwright.shortage import SHORTAGES
+from convwright.store.store import Store
+from convwright.tensors import empty
+from convwright.tuning.find import find
+from convwright.tuning.trials.search_input import Progress
+from convwright.tuning.unmeasured import unmeasured
+from convwright.tuning.upcoming import Upcoming
+
+# An operator of PyTorch's is timed for so long.
+_FOREIGN_US = 50_000.0
+
+
+class SearchedTimes:
+    """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` asks for candidates with little
+    workspace, too."""
+
+    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
+        self.device = device
+        self._frugal, self._policy, self._mode, self._store = frugal, planning_policy(policy), mode, store
+
+    def of_problems(
+        self, problems: Sequence[Problem], progress: Progress
+    ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
+        """Search for each problem; kernels for the next ones are compiled meanwhile."""
+        with ExitStack() as stack:
+            coming = Upcoming(problems, self.device, self._policy, mode=self._mode, store=self._store)
+            upcoming = stack.enter_context(coming.compiling())
+            for done, problem in enumerate(upcoming.in_turn()):
+                progress("searching", done, len(problems))
+                yield problem, self._found(problem)
+
+    def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
+        try:
+            found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
+        except ConvwrightError:  # a problem that nothing here computes
+            return ()
+        if found.choice is not None:
+            return alternates(found, frugal=self._frugal)
+        # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
+        try:
+            candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
+        except Refused:
+            return ()
+        return ((candidate, at_least(least_us(candidate, self.device) or own_call_us(candidate, self.device))),)
+
+    def of_operator(self, operation: Foreign) -> Interval | None:
+        """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
+        raises an error."""
+        if not self._mode.measures or not self.device.present:
+            moved = sum(spec.nbytes for spec in operation.operands.values())
+            return at_least(moved / (self.device.bandwidth_bytes_per_us or inf))
+        device = torch.device(str(self.device.torch_name))
+        try:
+            with torch.no_grad(), torch.autocast(device.type, enabled=False):
+                given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
+                return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
+        except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
+            return None

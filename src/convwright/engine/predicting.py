@@ -1,0 +1,140 @@
+"""A model and an example → a plan for a device on which nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from convwright import torch_api
+from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
+from convwright.core.policy import Policy
+from convwright.core.predictor import Predictor
+from convwright.engine.export.exported import exported
+from convwright.engine.export.foreign import devices, on_device
+from convwright.engine.network import Network
+from convwright.engine.origin import Origin
+from convwright.engine.passes.listed import passed
+from convwright.engine.planned_engine import PlannedEngine, with_bases
+from convwright.engine.planning.assignment import Assignment
+from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.footprints import Footprints
+from convwright.engine.planning.forecast_times import ForecastTimes, check_objective
+from convwright.engine.planning.lifetimes import Lifetimes
+from convwright.engine.planning.memory_budget import checked
+from convwright.engine.planning.planned import Planner
+from convwright.engine.precision.lowering import Lowering, Precision, lowered
+from convwright.engine.running.memory_report import MemoryReport
+from convwright.errors import BadInput
+from convwright.graph.operations import Foreign
+from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import one_of
+from convwright.prediction.models import served
+from convwright.settings import Mode
+from convwright.store.store import Store
+from convwright.tuning import listing
+from convwright.wording.progress import Progress, progress_to
+
+# What a step takes inside a CUDA graph beyond its own time: networks on an H200, measured beside the sums of their
+# steps (`benchmarks/results/h200-whole-networks.jsonl`).
+_STEP_US = 1.5
+
+
+def planned_engine(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    device: str | DeviceFacts | None,
+    policy: Policy,
+    store: Store,
+    *,
+    precision: Precision | str | None = None,
+    memory_budget: int | None = None,
+    progress: bool | Progress | None = None,
+    predictor: Predictor | None = None,
+) -> PlannedEngine:
+    """Plan the network for a device, which need not be in this machine. The model is exported and not run."""
+    tensors, tell = torch_api.flatten(inputs)[0], progress_to(progress)
+    facts = _facts(device, tensors)
+    precision = None if precision is None else one_of(Precision, "precision", precision)
+    if precision is Precision.MIXED:
+        raise BadInput('precision="mixed" runs the model to see its errors, and plan_only=True runs nothing: name one')
+    check_objective(policy)
+    captured = exported(model, inputs, tensors)
+    origin = Origin.of(captured)
+    network = passed(_without_numbers(captured.network)).network
+    lowering = Lowering() if precision is None else Lowering.uniform(network.graph, precision)
+    origin = replace(origin, lowering=lowering)
+    network = _on(facts.kind, lowered(network, lowering.dtypes).network)
+    predictor = predictor or served(facts, store.path).predictor
+    budget = checked(memory_budget)
+    times = ForecastTimes(facts, policy, store, predictor, frugal=budget is not None)
+    planner = Planner(
+        network, facts, policy, mode=Mode.HEURISTIC, store=store, tf32=lowering.tf32, memory_budget=budget, times=times,
+        progress=lambda what, done, of: tell(done, of, what),
+    )  # fmt: skip
+    chosen = planner.assignment(Costs(_STEP_US if facts.kind == "cuda" else 0.0))
+    bases = tuple(times.basis(step.operation, step.candidate) for step in chosen.steps)
+    memory, unknown = _memory(chosen, planner.footprints)
+    return PlannedEngine(
+        with_bases(bases, chosen), facts, bases, memory, unknown, captured.structure, network.graph, model, origin
+    )  # fmt: skip
+
+
+def _facts(device: str | DeviceFacts | None, tensors: Sequence[Tensor]) -> DeviceFacts:
+    if device is not None:
+        return device_facts(device)
+    if tensors[0].is_meta:
+        raise BadInput('an example on meta does not say for which device to plan: give one, such as device="h200"')
+    return device_facts(tensors[0].device)
+
+
+def _without_numbers(network: Network) -> Network:
+    """The network with constants that take no memory: a plan depends on their shapes alone."""
+    return Network(network.graph, {name: tensor.to("meta") for name, tensor in network.constants.items()})
+
+
+def _on(kind: str, network: Network) -> Network:
+    """The network whose operators of PyTorch's make their tensors on a device of this kind."""
+    nodes = [
+        replace(node, operation=on_device(node.operation, kind))
+        if isinstance(node.operation, Foreign) and devices(node.operation) else node
+        for node in network.graph.nodes
+    ]  # fmt: skip
+    return network.with_graph(network.graph.with_nodes(nodes))
+
+
+def _memory(assignment: Assignment, footprints: Footprints) -> tuple[MemoryReport, tuple[str, ...]]:
+    """What the engine will keep in memory, and the steps of which that is not all known."""
+    lifetimes = Lifetimes(assignment, footprints.of_steps(assignment.steps, exact=False))
+    weights, unknown = _weights(assignment)
+    for step in assignment.steps:
+        candidate = step.candidate
+        if candidate is not None and (candidate.workspace_bytes is None or candidate.workspace_is_bound):
+            unknown.setdefault(step.name)
+    report = MemoryReport(
+        lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, weights, lifetimes.without_reuse,
+        len(assignment.steps),
+    )  # fmt: skip
+    return report, tuple(unknown)
+
+
+def _weights(assignment: Assignment) -> tuple[int, dict[str, None]]:
+    """Bytes of all constants as steps read them, and the steps whose packed weight is not known. Steps that read one
+    constant in one form share it."""
+    forms, unknown = dict[tuple[str, object], int](), dict[str, None]()
+    for step in assignment.steps:
+        for role, name in step.reads:
+            if name not in assignment.constants:
+                continue
+            spec, packed = step.operation.operands.get(role, assignment.constants[name]), None
+            if role == Role.W and step.candidate is not None:
+                packed = listing.packed_bytes(step.candidate)
+                if packed is None:
+                    unknown.setdefault(step.name)
+            is_packed = packed is not None and packed != spec.nbytes
+            form = (packed, step.candidate.leaf.algorithm) if is_packed and step.candidate is not None else spec.strides
+            forms[name, form] = spec.nbytes if packed is None else packed
+    return sum(forms.values()), unknown

@@ -1,0 +1,34 @@
+"""The interval of a sum of predictions whose errors are not independent.
+
+A predictor that errs on one candidate of an algorithm errs in the same direction on its other candidates: its idea of
+the algorithm is wrong. So the errors of one family are taken to be fully correlated, and their bounds are added. Errors
+of different families are taken to be independent, and their distances are added as squares.
+
+What errs everywhere in one direction, such as a lower clock, is in no interval of a step and not in that of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import hypot
+
+from convwright.core.finding import Interval
+
+
+def summed(parts: Iterable[tuple[str, Interval]]) -> Interval:
+    """The sum of intervals, each with the family whose errors it shares.
+
+    >>> one = Interval(10.0, 7.0, 14.0)
+    >>> summed([("gemm", one), ("gemm", one)])
+    Interval(value=20.0, low=14.0, high=28.0)
+    >>> summed([("gemm", one), ("pool", Interval(10.0, 6.0, 13.0))])
+    Interval(value=20.0, low=15.0, high=25.0)
+    """
+    families: dict[str, Interval] = {}
+    for family, part in parts:
+        known = families.get(family, Interval(0.0, 0.0, 0.0))
+        families[family] = Interval(known.value + part.value, known.low + part.low, known.high + part.high)
+    value = sum(each.value for each in families.values())
+    below = hypot(*(each.value - each.low for each in families.values()))
+    above = hypot(*(each.high - each.value for each in families.values()))
+    return Interval(value, value - below, value + above)

@@ -1,0 +1,90 @@
+"""`convwright predict` of a model, and `convwright optimize --plan-only`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convwright.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+MODEL = """
+import torch
+
+def small():
+    print("a model is made")
+    layers = torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)
+    return torch.nn.Sequential(*layers).eval(), torch.ones(2, 16, 16, 16)
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Exit code, stdout and stderr of `convwright …`, in a folder that has a model."""
+    (tmp_path / "models.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["convwright", *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return int(done.value.code or 0), said.out, said.err
+
+    return command
+
+
+def test_a_table_of_layers_and_totals(run: Run) -> None:
+    code, out, _ = run("predict", "models.py:small", "--device", "h200", "--dtype", "fp16")
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["step", "runs", "type"]
+    assert "planned for NVIDIA H200, on which nothing was run" in out
+    assert "predicted: " in out
+
+
+def test_json_alone_is_on_stdout(run: Run) -> None:
+    code, out, err = run("predict", "models.py:small", "--device", "h200", "--batch", "8", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert "a model is made" in err
+    assert set(found["time_us"]) == {"value", "low", "high"}
+    assert found["time_us"]["low"] < found["time_us"]["value"] < found["time_us"]["high"]
+    assert (found["power_w"], found["energy_mj"]) == (None, None)
+    assert found["memory_bytes"] > 8 * 16 * 16 * 16 * 4
+    assert all("mb8" in step["operation"] for step in found["steps"])
+
+
+def test_a_plan_goes_to_a_folder(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run(
+        "optimize", "models.py:small", "--plan-only", "--device", "h200", "--dtype", "fp16", "--out", "plan"
+    )
+    assert code == 0
+    assert "planned for NVIDIA H200" in out
+    assert sorted(each.name for each in (tmp_path / "plan").iterdir()) == ["plan.json", "weights.safetensors"]
+    code, _, err = run("run", "plan", "--device", "cpu")
+    assert code == 1
+    assert "was planned for NVIDIA H200, and this is" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("predict", "ic8ih8oc8kh3", "--batch", "2"), "--batch is of a network (module:function)"),
+        (("predict", "models.py:small", "--layout", "nhwc"), "--layout is of a problem, and a network was given"),
+        (("predict", "models.py:small", "--batch", "0"), "`batch` must be a whole number above 0, or None, got 0"),
+        (("predict", "models.py:small", "--device", "abacus"), "got 'abacus'"),
+        (("optimize", "models.py:small", "--device", "h200"), "--device belongs to --plan-only"),
+        (("optimize", "models.py:small", "--plan-only", "--buckets", "1,2"), "so that --buckets would be ignored"),
+        (("optimize", "models.py:small", "--plan-only", "--kernels", "--out", "x"), "so that --kernels would be"),
+    ],
+)
+def test_mistakes_are_one_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
+    code, _, err = run(*words)
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
