@@ -96,7 +96,7 @@ PAGES = (
             "Findings", "convwright.tuning.choose:Verdict", "convwright.core.finding:Finding",
             "convwright.core.finding:Measurement", "convwright.core.finding:Interval",
             "convwright.core.finding:KindError", "convwright.core.candidate:Candidate",
-            "convwright.core.candidate:Refusal", "convwright.tuning.why:Reason",
+            "convwright.core.candidate:Refusal", "convwright.api.why:Reason",
             "convwright.tuning.session:Choice",
             "convwright.advising.advice:Advice", "convwright.advising.advice:LayerAdvice",
             "convwright.advising.suggestion:Suggestion", "convwright.advising.tuned:Tuned",

@@ -80,7 +80,7 @@ def test_a_model_beside_the_store_is_found(tmp_path: Path) -> None:
 def test_observations_of_the_store_are_learned_from(tmp_path: Path) -> None:
     with Store.open(tmp_path / "findings.sqlite") as store:
         store.observe([*observations()[:12], *(replace(each, device="another device") for each in observations()[:5])])
-        with pytest.raises(BadInput, match="needs at least 100 measured candidates, got 12: .*convwright sample"):
+        with pytest.raises(BadInput, match=r"needs at least 100 measured candidates, got 12: .*convwright sample"):
             cw.learn(device="h200", store=store)
 
 

@@ -9,7 +9,10 @@ from reprlib import repr as brief
 
 from torch import Tensor, nn
 
+from convwright.api.launches import check_launches, with_kernels
 from convwright.api.posing import problem
+from convwright.api.why import Reason
+from convwright.api.why import why as reason_of
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.kinds.problem import Problem
@@ -25,11 +28,8 @@ from convwright.settings import Mode, Trust
 from convwright.store.store import Store
 from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
-from convwright.tuning.launches import check_launches, with_kernels
 from convwright.tuning.session import Choice, using
 from convwright.tuning.trials.search_input import Progress
-from convwright.tuning.why import Reason
-from convwright.tuning.why import why as reason_of
 from convwright.uncompiled import uncompiled
 
 

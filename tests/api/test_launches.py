@@ -9,12 +9,12 @@ import torch
 from rich.console import Console
 
 import convwright as cw
+from convwright.api import launches
+from convwright.api.launches import with_kernels
 from convwright.errors import BackendError, BadInput
 from convwright.measuring.kernels import Kernel
 from convwright.report.tables.kernels import print_kernels
 from convwright.store.store import Store
-from convwright.tuning import launches
-from convwright.tuning.launches import with_kernels
 
 KERNEL = Kernel("made", (2, 3, 1), (128, 1, 1), 40, 1024, 1.5)
 

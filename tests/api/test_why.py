@@ -9,10 +9,10 @@ import sys
 import pytest
 
 import convwright as cw
+from convwright.api import why as module
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput
-from convwright.tuning import why as module
 from convwright.tuning import workers
 
 needs_cudnn = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
