@@ -83,7 +83,7 @@ def test_a_file(tmp_path: Path) -> None:
             "low = 2500.0",
             ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu'",
         ),
-        ("[[device]]", "[[machine]]", ", line 16 has 'machine' where only job, device and estimate are known"),
+        ("[[device]]", "[[machine]]", ", line 16 has 'machine' where only job, device, model and estimate are known"),
         ("images = 1000", "images = ", " is no TOML: Invalid value (at line 6, column 10)"),
     ],
 )

@@ -1,15 +1,24 @@
-"""``convwright place``: which jobs run on which devices, by estimates that are given."""
+"""``convwright place``: which jobs run on which devices, by estimates that are given or predicted."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from convwright.cli.store_path import StorePath
+
+if TYPE_CHECKING:
+    from convwright.placement.spec import Spec
+
+PREDICTING = "predicting"
+
 
 def place(
-    spec: Annotated[Path, typer.Argument(help="A TOML file with tables [[job]], [[device]] and [[estimate]].")],
+    spec: Annotated[
+        Path, typer.Argument(help="A TOML file with tables [[job]], [[device]], and [[model]] or [[estimate]].")
+    ],
     *,
     objective: Annotated[
         str, typer.Option(help="What is to be least: makespan, energy, latency or cost.")
@@ -26,13 +35,22 @@ def place(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the schedule to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
+    store: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs."""
+    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs.
+
+    What no [[estimate]] says of a [[model]] is predicted.
+    """
     from convwright import placement, strict_json
+    from convwright.report.words.progress import progress_bar
 
     given = placement.read_spec(spec)
-    found = placement.place(given.jobs, given.devices, given.estimates, objective, gap=gap, limit_s=limit)
+    with progress_bar(PREDICTING) as bar:
+        found = placement.place(
+            given.jobs, given.devices, given.estimates, objective, models=_models(given), store=store, progress=bar,
+            gap=gap, limit_s=limit,
+        )  # fmt: skip
     queues = None if simulate is None else placement.simulate(found, seconds=simulate, wait_limit_s=wait)
     if picture is not None:
         placement.draw(found, picture)
@@ -46,3 +64,15 @@ def place(
             f"{each.job} in a simulation of {simulate:g} s: half of the images within {each.p50_s:.4g} s, 99 % within "
             f"{each.p99_s:.4g} s{late}, {each.mean_batch:.3g} in a batch"
         )
+
+
+def _models(given: Spec) -> dict[str, tuple[Any, ...]]:
+    """The models that are to be predicted. A model whose estimates are all given need not be there."""
+    from convwright.cli.model_target import model_and_example
+    from convwright.placement.predicted import missing
+
+    keys = {each.key for each in missing(given.jobs, given.devices, given.estimates, {m.key for m in given.models})}
+    return {
+        each.key: (*model_and_example(each.target, each.dtype), each.precision)
+        for each in given.models if each.key in keys
+    }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from convwright.engine.planning.memory_budget import checked
 from convwright.engine.planning.planned import Planner
 from convwright.engine.precision.lowering import Lowering, Precision, lowered
 from convwright.engine.running.memory_report import MemoryReport
+from convwright.engine.structure import Structure
 from convwright.errors import BadInput
 from convwright.graph.operations import Foreign
 from convwright.measuring.hardware.machine import device_facts
@@ -43,6 +44,17 @@ from convwright.wording.progress import Progress, progress_to
 _STEP_US = 1.5
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Capture:
+    """A model as a network that can be planned for any device."""
+
+    model: nn.Module
+    network: Network
+    lowering: Lowering
+    origin: Origin
+    structure: Structure
+
+
 def planned_engine(
     model: nn.Module,
     inputs: tuple[Any, ...],
@@ -56,30 +68,50 @@ def planned_engine(
     predictor: Predictor | None = None,
 ) -> PlannedEngine:
     """Plan the network for a device, which need not be in this machine. The model is exported and not run."""
-    tensors, tell = torch_api.flatten(inputs)[0], progress_to(progress)
-    facts = _facts(device, tensors)
+    facts = _facts(device, torch_api.flatten(inputs)[0])
+    check_objective(policy)
+    capture = captured(model, inputs, precision)
+    return planned(
+        capture, facts, policy, store, memory_budget=memory_budget, progress=progress, predictor=predictor
+    )  # fmt: skip
+
+
+def captured(model: nn.Module, inputs: tuple[Any, ...], precision: Precision | str | None = None) -> Capture:
+    """The network of a model. The model is exported and not run."""
     precision = None if precision is None else one_of(Precision, "precision", precision)
     if precision is Precision.MIXED:
         raise BadInput('precision="mixed" runs the model to see its errors, and plan_only=True runs nothing: name one')
-    check_objective(policy)
-    captured = exported(model, inputs, tensors)
-    origin = Origin.of(captured)
-    network = passed(_without_numbers(captured.network)).network
+    found = exported(model, inputs, torch_api.flatten(inputs)[0])
+    network = passed(_without_numbers(found.network)).network
     lowering = Lowering() if precision is None else Lowering.uniform(network.graph, precision)
-    origin = replace(origin, lowering=lowering)
-    network = _on(facts.kind, lowered(network, lowering.dtypes).network)
+    origin = replace(Origin.of(found), lowering=lowering)
+    return Capture(model, lowered(network, lowering.dtypes).network, lowering, origin, found.structure)
+
+
+def planned(
+    capture: Capture,
+    facts: DeviceFacts,
+    policy: Policy,
+    store: Store,
+    *,
+    memory_budget: int | None = None,
+    progress: bool | Progress | None = None,
+    predictor: Predictor | None = None,
+) -> PlannedEngine:
+    """The plan of a network for a device."""
+    network, tell, budget = _on(facts.kind, capture.network), progress_to(progress), checked(memory_budget)
     predictor = predictor or served(facts, store.path).predictor
-    budget = checked(memory_budget)
     times = ForecastTimes(facts, policy, store, predictor, frugal=budget is not None)
     planner = Planner(
-        network, facts, policy, mode=Mode.HEURISTIC, store=store, tf32=lowering.tf32, memory_budget=budget, times=times,
-        progress=lambda what, done, of: tell(done, of, what),
+        network, facts, policy, mode=Mode.HEURISTIC, store=store, tf32=capture.lowering.tf32, memory_budget=budget,
+        times=times, progress=lambda what, done, of: tell(done, of, what),
     )  # fmt: skip
     chosen = planner.assignment(Costs(_STEP_US if facts.kind == "cuda" else 0.0))
     bases = tuple(times.basis(step.operation, step.candidate) for step in chosen.steps)
     memory, unknown = _memory(chosen, planner.footprints)
     return PlannedEngine(
-        with_bases(bases, chosen), facts, bases, memory, unknown, captured.structure, network.graph, model, origin
+        with_bases(bases, chosen), facts, bases, memory, unknown, capture.structure, network.graph, capture.model,
+        capture.origin,
     )  # fmt: skip
 
 

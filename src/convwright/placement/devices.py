@@ -15,7 +15,7 @@ class Device(Record):
     """``count`` equal devices. ``power_cap_w`` and ``price_per_hour`` are of each; None is no cap, or an unknown price.
 
     ``links`` are bandwidths in bytes per second to named places, which each of the devices has for itself. What lies on
-    the device itself needs no link.
+    the device itself needs no link. ``kind`` is what predictions know the device by ("h200"); None is its ``name``.
 
     >>> Device("a100", 40 * 10**9, count=2, links=(("host", 20e9),)).instances
     ('a100/0', 'a100/1')
@@ -27,6 +27,7 @@ class Device(Record):
     power_cap_w: float | None = None
     price_per_hour: float | None = None
     links: tuple[tuple[str, float], ...] = ()
+    kind: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
@@ -39,6 +40,8 @@ class Device(Record):
             check_above_0(f"`power_cap_w` of device {self.name!r}", self.power_cap_w)
         if self.price_per_hour is not None:
             check_not_below_0(f"`price_per_hour` of device {self.name!r}", self.price_per_hour)
+        if self.kind is not None and not (isinstance(self.kind, str) and self.kind):
+            raise BadInput(f"`kind` of device {self.name!r} must be a device that convwright knows, got {self.kind!r}")
         for place, bandwidth in self.links:
             check_above_0(f"the link of device {self.name!r} to {place!r}", bandwidth)
         if len(dict(self.links)) != len(self.links):

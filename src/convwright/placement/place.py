@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from convwright.errors import Refused
 from convwright.naming import check_above_0, check_not_below_0, one_of
@@ -15,17 +17,25 @@ from convwright.placement.infeasible import why_infeasible
 from convwright.placement.jobs import Job
 from convwright.placement.placed import by_instance, cost, energy, latency, makespan, times
 from convwright.placement.placement import Assigned, Placement, Run
+from convwright.placement.predicted import Model, with_predictions
 from convwright.placement.question import Objective, Question, check_question
 from convwright.placement.sensitivity import doubts, margins
 from convwright.placement.solve import OutOfTime, Solved, solve
+
+if TYPE_CHECKING:
+    from convwright.store.store import Store
+    from convwright.wording.progress import Progress
 
 
 def place(
     jobs: Iterable[Job],
     devices: Iterable[Device],
-    estimates: Iterable[Estimate],
+    estimates: Iterable[Estimate] = (),
     objective: str = "makespan",
     *,
+    models: Mapping[str, tuple[Any, ...]] | None = None,
+    store: Store | Path | str | None = None,
+    progress: bool | Progress | None = None,
     at_most: Mapping[str, float] | None = None,
     utilisation: float = 1.0,
     period_s: float = 3600.0,
@@ -41,6 +51,9 @@ def place(
     most the part ``utilisation`` of their time; all models of a device's streams are in its memory at once. A device
     serves streams or runs one-off jobs. Streams run for ``period_s`` in energy and cost.
 
+    ``models`` has for the key of a job a model and an example of its input, and may have the precision of its layers:
+    what no estimate says of it is predicted, as ``predict`` does, with the findings of the ``store``.
+
     The search ends when the objective is proven to be at most the part ``gap`` from the best, or after ``limit_s``
     seconds. ``explain`` finds what limits a proven placement, and how far each estimate may be wrong, in what is left
     of these.
@@ -52,10 +65,14 @@ def place(
     >>> found.makespan_s, [run.end_s for run in found.runs]
     (1.0, [1.0, 0.5])
     """
+    jobs, devices = tuple(jobs), tuple(devices)
+    if models:
+        known = {key: Model(*model) for key, model in models.items()}
+        estimates = with_predictions(jobs, devices, estimates, known, store=store, progress=progress)
     begun = perf_counter()
     limits = tuple((one_of(Objective, "at_most", name), limit) for name, limit in (at_most or {}).items())
     target = one_of(Objective, "objective", objective)
-    question = Question(tuple(jobs), tuple(devices), tuple(estimates), target, limits, utilisation, period_s)
+    question = Question(jobs, devices, tuple(estimates), target, limits, utilisation, period_s)
     check_question(question)
     check_not_below_0("gap", gap)
     check_above_0("limit_s", limit_s)

@@ -1,4 +1,4 @@
-"""Jobs, devices and estimates from a TOML file."""
+"""Jobs, devices, models and estimates from a TOML file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from convwright.errors import BadInput
 from convwright.placement.devices import Device
 from convwright.placement.estimates import Estimate
 from convwright.placement.jobs import Job
+from convwright.placement.model_targets import ModelTarget
 
-_KINDS: dict[str, type[Job] | type[Device] | type[Estimate]] = {"job": Job, "device": Device, "estimate": Estimate}
-_Made = TypeVar("_Made", Job, Device, Estimate)
+_KINDS: dict[str, type[Job] | type[Device] | type[Estimate] | type[ModelTarget]] = {
+    "job": Job, "device": Device, "model": ModelTarget, "estimate": Estimate,
+}  # fmt: skip
+_Made = TypeVar("_Made", Job, Device, Estimate, ModelTarget)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a file says: the arguments of ``place``."""
+    """What a file says: the arguments of ``place``, and where models are found."""
 
     jobs: tuple[Job, ...]
     devices: tuple[Device, ...]
     estimates: tuple[Estimate, ...]
+    models: tuple[ModelTarget, ...] = ()
 
 
 def read_spec(path: Path | str) -> Spec:
-    """The jobs, devices and estimates of a TOML file: tables ``[[job]]``, ``[[device]]`` and ``[[estimate]]`` with the
-    fields of ``Job``, ``Device`` and ``Estimate``.
+    """What stands in a TOML file: tables ``[[job]]``, ``[[device]]``, ``[[model]]`` and ``[[estimate]]``, with the
+    fields of ``Job``, ``Device``, ``ModelTarget`` and ``Estimate``.
 
     ``links`` is a table of bandwidths by places, and ``time_us`` a number, or a table of ``value``, ``low`` and
     ``high``. What is wrong is said with the line where it stands.
@@ -73,14 +77,16 @@ def parse_spec(text: str, name: str = "the text") -> Spec:
         raise BadInput(f"{name} is no TOML: {error}") from None
     for kind, given in tables.items():
         if kind not in _KINDS:
-            raise BadInput(f"{name}{_line(text, kind, 0)} has {kind!r} where only job, device and estimate are known")
+            raise BadInput(
+                f"{name}{_line(text, kind, 0)} has {kind!r} where only job, device, model and estimate are known"
+            )
         if not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
             raise BadInput(f"{name}{_line(text, kind, 0)}: {kind} must be tables, each under [[{kind}]]")
 
     def every(kind: type[_Made], word: str) -> tuple[_Made, ...]:
         return tuple(_made(kind, word, number, each, text, name) for number, each in enumerate(tables.get(word, ())))
 
-    return Spec(every(Job, "job"), every(Device, "device"), every(Estimate, "estimate"))
+    return Spec(every(Job, "job"), every(Device, "device"), every(Estimate, "estimate"), every(ModelTarget, "model"))
 
 
 def _made(kind: type[_Made], word: str, number: int, table: Mapping[str, Any], text: str, name: str) -> _Made:

@@ -1,0 +1,28 @@
+"""Where the model of a key is found, so that what no estimate says of it can be predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convwright.core.record import Record
+from convwright.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTarget(Record):
+    """``target`` is module:function, or path/to/file.py:function, which returns a model and an example of its input.
+
+    ``dtype`` casts both first; ``precision`` is "fp16", "bf16" or "tf32" for all layers, between inputs and outputs of
+    the model's own type.
+    """
+
+    key: str
+    target: str
+    dtype: str | None = None
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("key", "target", "dtype", "precision"):
+            value = getattr(self, field)
+            if not (isinstance(value, str) and value) and not (value is None and field in ("dtype", "precision")):
+                raise BadInput(f"`{field}` of a model must be a text that is not empty, got {value!r}")
