@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -25,13 +26,15 @@ hypothesis.load_profile("same each time")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what ``-m "not slow"`` excludes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is marked ``first_case``, all cases but the first are slow."""
-    seen = set()
+    """Of a test that is marked ``first_cases(n)``, all cases but the first n are slow."""
+    seen = Counter[str]()
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if item.get_closest_marker("first_case") and test in seen:
-            item.add_marker("slow")
-        seen.add(test)
+        marker = item.get_closest_marker("first_cases")
+        if marker is not None:
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] > marker.args[0]:
+                item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

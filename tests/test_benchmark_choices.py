@@ -265,6 +265,7 @@ def test_a_table_of_settings() -> None:
     assert about.endswith("1 rows failed.")
 
 
+@pytest.mark.slow
 def test_choices_of_a_suite(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(SUITE)
     words = ["mine.csv", "--device", "cpu", "--budget-s", "0.2", "--time-s", "0.1", "--out", "out.jsonl"]

@@ -102,7 +102,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("page", "text", "said"),
     [

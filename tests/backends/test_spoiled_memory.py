@@ -55,6 +55,7 @@ def test_which_gradients_are_of_that_kind(text: str, spoils: bool) -> None:
     assert spoils_memory(ConvProblem.parse(text)) is spoils
 
 
+@pytest.mark.slow
 def test_advice_for_training_does_not_lead_there() -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 8, 1, stride=2), nn.ReLU()), torch.randn(2, 3, 8, 8)
     advice = cw.advise(model, x, backward=True, mode="quick")

@@ -157,7 +157,7 @@ def test_bands_hold_each_row_of_taps_for_each_row_of_a_tile() -> None:
     assert tile.blocks(LARGE) == 8 * 14 * 2
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize(("text", "architecture"), [*((each, "sm_90") for each in LAYERS), (LAYERS[1], "sm_80")])
 def test_what_is_listed_compiles_without_spilling(text: str, architecture: str) -> None:

@@ -145,7 +145,7 @@ def test_a_box_is_no_wider_than_the_copy_engine_takes() -> None:
 # What is compiled.
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS)
 def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:

@@ -85,7 +85,7 @@ def test_few_candidates_are_listed_always_the_same(text: str, dtype: str) -> Non
         assert tile.parts <= boxes_of(tile, problem)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("text", LAYERS)
 def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:

@@ -106,7 +106,7 @@ def test_of_a_long_sum_one_of_the_first_few_strips_splits_it(text: str, longest:
     assert any(strip.split > 3 for strip in strips[:4]) is (longest > 9)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("text", "architecture"),
     [
@@ -160,7 +160,7 @@ def wide_instructions(problem: ConvProblem) -> set[str]:
     return set(re.findall(r"(?:ld|st)\.global\.v[24]\.b32", ptx))
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("text", "reads", "writes"),
     [

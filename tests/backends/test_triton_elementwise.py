@@ -174,6 +174,7 @@ def test_neighbours_are_read_and_written_16_bytes_at_a_time(text: str, loads: in
     assert len(re.findall(r"st\.global[.\w:]*v4", ptx)) == stores == len(re.findall(r"st\.global", ptx))
 
 
+@pytest.mark.first_cases(5)
 @not_interpreted
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_adding_parts_costs_more_the_more_there_are() -> None:
     assert costs[0] == 0
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("text", "architecture", "every"),
     [

@@ -154,7 +154,7 @@ def test_no_stages_are_added_where_other_blocks_wait() -> None:
 # Compiling.
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize(("dtype", "layout"), [("fp16", "nhwc"), ("fp32", "nhwc"), ("fp16", "nchw")])

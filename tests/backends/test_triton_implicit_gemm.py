@@ -127,7 +127,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
     assert "triton/implicit-gemm[bm=128,bn=128,bk=64,warps=8,stages=3]" in [each.id for each in offered(LAYER)]
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
@@ -175,7 +175,7 @@ def test_a_grid_has_tiles_of_their_own_for_each_group() -> None:
         assert blocks(ConvProblem.parse(f"{text} dt:fp16"), tile) == tiles, text
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize(("channels", "at_once"), [(16, 16), (20, 8), (18, 4)])
 def test_groups_are_loaded_as_they_are_aligned(channels: int, at_once: int) -> None:

@@ -163,7 +163,7 @@ def test_programs_of_heavy_phases_come_first() -> None:
         assert [tap for _, *tap in told] != sorted(tap for _, *tap in told)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])

@@ -103,7 +103,7 @@ def test_what_is_planned_for_a_device_that_is_elsewhere_lists_them() -> None:
     assert any(each.startswith("triton/implicit-gemm-acc16[") for each in ids)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("text", "device", "policy"),
     [

@@ -45,7 +45,7 @@ def test_they_compile_for_every_architecture(text: str) -> None:
             assert metadata.shared == 0
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("text", [LAID[1], f"{LAID[0]} ep:bias", TURNED[0], WINOGRAD[0]])
 def test_a_weight_is_packed_by_one_launch(text: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_a_staged_input_is_what_taps_read_in_blocks_of_channels(
 # Compiling.
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 def test_tiles_compile_without_spilling_and_fit_in_shared_memory(device: DeviceFacts) -> None:

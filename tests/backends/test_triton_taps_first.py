@@ -109,7 +109,7 @@ COMPILED = [
 ]
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(("text", "architecture", "count"), COMPILED)
 def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, count: int) -> None:
     for candidate in offered(ConvProblem.parse(text))[:count]:
@@ -119,7 +119,7 @@ def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, 
             assert ".local" not in compiled.asm["ptx"], candidate.id
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("text", "pixels", "expected"),
     [(LAYER, 4, "ld.global.v4.b32"), (f"{LAYER} dt:fp16", 8, "ld.global.v4.b32"), ("ic50ih511oc1kh3", 4, None)],

@@ -80,6 +80,7 @@ def test_each_fp32_algorithm_refuses_by_its_own_name() -> None:
     assert [offer.id for offer in offers] == [algorithm.id for algorithm in algorithms(DType.FP32)]
 
 
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.BF16, DType.FP32])
@@ -148,7 +149,7 @@ def test_an_id_tells_the_whole_configuration() -> None:
     assert "triton/weight-gradient-3xtf32[bm=128,bn=128,bk=32,parts=7,warps=8,stages=3]" in ids
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
@@ -224,7 +225,7 @@ def test_a_launch_of_parts_is_two_kernels(monkeypatch: pytest.MonkeyPatch) -> No
         plan.launch(1024, 2048, 0, 0, 4096, 0, 55)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_packed_gradient_stands_ahead_of_the_sums(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,5 +41,5 @@ def test_what_is_no_amount_is_said_in_one_sentence(
 def test_all_commands_with_the_option_take_the_same() -> None:
     hints = {each.name: get_type_hints(each.callback, include_extras=True) for each in app.registered_commands}
     options = {name: hint["max_workspace"] for name, hint in hints.items() if "max_workspace" in hint}
-    assert set(options) == {"advise", "bench", "emit-c", "explain", "find", "optimize", "quantize", "tune"}
+    assert set(options) == {"advise", "bench", "emit-c", "explain", "find", "optimize", "predict", "quantize", "tune"}
     assert all(option == MaxWorkspace for option in options.values())

@@ -98,7 +98,7 @@ def test_a_model_is_decided_at_its_second_run(searches: Searches) -> None:
     assert len(searches) == decided
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("step", [1, 4, 32])
 @pytest.mark.parametrize("training", [False, True])
 def test_two_hundred_sizes_are_never_searched(step: int, training: bool, searches: Searches) -> None:

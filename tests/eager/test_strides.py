@@ -22,6 +22,7 @@ def laid(shape: tuple[int, ...], memory_format: torch.memory_format, *, grad: bo
     return randn(*shape).contiguous(memory_format=memory_format).requires_grad_(grad)
 
 
+@pytest.mark.first_cases(12)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("algorithm", [GEMM, "torch/onednn", None])
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ def test_an_output_of_one_channel_or_of_one_pixel(
     assert y.stride() == getattr(F, name)(x, w).stride()
 
 
+@pytest.mark.first_cases(12)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])

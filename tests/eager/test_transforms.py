@@ -167,7 +167,7 @@ def test_a_jit_trace_of_what_was_decided_before(algorithm: str, monkeypatch: pyt
     assert_close(traced(other), F.conv2d(other, w))
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("image", [False, True])
 @pytest.mark.parametrize("sizes", ["alike", "ever-new"])
@@ -274,6 +274,7 @@ def test_hooks_on_saved_tensors(given: tuple[Tensor, ...], algorithm: str, monke
     assert_close(torch.autograd.grad(y.sum(), given), torch.autograd.grad(F.conv2d(*given).relu().sum(), given))
 
 
+@pytest.mark.slow
 @BOTH
 def test_compiled_autograd(given: tuple[Tensor, ...], algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo import compiled_autograd

@@ -98,7 +98,7 @@ def emitted(
     return emit_c_dynamic(texts, dtype=dtype, layout=layout, epilogue=epilogue, device="h200", **more)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("from_table", [True, False], ids=["table", "heuristic"])
 @pytest.mark.parametrize(
     ("dtype", "layout", "epilogue"),

@@ -28,6 +28,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.first_cases(12)
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("form", EVERY)
 def test_it_compiles_without_a_warning(form: tuple[str, str], language: str, tmp_path: Path) -> None:

@@ -90,12 +90,14 @@ LAYERS: list[tuple[Callable[..., Any], int]] = [
 ]
 
 
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize("place", range(len(LAYERS)))
 def test_permuted_values(place: int) -> None:
     function, copies = LAYERS[place]
     assert foreign(check(Called(function), runs=place % 3 == 0)) == ["aten.permute.default"] * copies
 
 
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize(
     ("layer", "others"),
     [

@@ -53,6 +53,7 @@ class UNet(nn.Module):
         return masks, F.interpolate(joined, size=(9, 30), mode="bilinear", align_corners=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["heuristic", None])
 def test_a_u_net_computes_what_the_model_computes(mode: str | None, tmp_path: Path) -> None:
     model, x = UNet().eval(), torch.randn(2, 3, 16, 20)

@@ -60,6 +60,7 @@ def lies_in_slices(operation: Operation) -> bool:
     return any(spec.span_bytes > spec.nbytes for spec in operation.operands.values())
 
 
+@pytest.mark.slow
 def test_slices_are_searched_for_where_they_are_chosen() -> None:
     made = planner(torch.float32)
     assert not any(map(lies_in_slices, searched(made)))
@@ -69,6 +70,7 @@ def test_slices_are_searched_for_where_they_are_chosen() -> None:
     assert all(made._timed.knows(step.operation) for step in steps)
 
 
+@pytest.mark.slow
 def test_16_bits_are_searched_for_in_channels_last() -> None:
     made = planner(torch.float16)
     assert layouts(searched(made)) == {Layout.NHWC}

@@ -158,7 +158,7 @@ def assert_runs(asked: ChoiceProblem, found: JointChoice) -> None:
     assert found.cost == pytest.approx(sum(each.cost for each in (*found.options, *found.copies)), abs=1e-9)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("copied", [1.0, 0.5])
 def test_no_plan_is_cheaper(copied: float) -> None:
     for seed in SEEDS[:8]:
@@ -410,7 +410,7 @@ def test_without_scipy_the_sentence_says_what_to_install(
     assert names(greedy(asked)) == ["a", "b nchw", "c nchw"]
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(("count", "seconds"), [(200, 20.0), (1000, 150.0)])
 def test_large_networks_are_solved_in_time(count: int, seconds: float) -> None:
     asked = network(count, 6, seed=1)

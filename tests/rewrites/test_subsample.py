@@ -58,6 +58,7 @@ def test_copies_leave_out_as_much(problem: ConvProblem) -> None:
         check_copies(problem, [("subsample", arguments) for arguments in arguments_of("subsample", problem)])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(problem=stepping(), seed=st.integers(0, 9))
 def test_what_is_left_out_changes_nothing(problem: ConvProblem, seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ with Store.open(place) as store:
 
 def writer(place: str, first: int, last: int, step: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, place, *map(str, (first, last, step))]
-    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
 def numbers(store: Store) -> list[int]:

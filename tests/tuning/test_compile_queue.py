@@ -310,7 +310,7 @@ def came(queue: CompileQueue, what: object) -> str | None:
     return queue.came(asked, CPU)
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("algorithm", "end"),
     [
@@ -351,6 +351,7 @@ def test_what_a_compiler_refuses_and_without_one_this_process_compiles(
     assert built == ["refused"]
 
 
+@pytest.mark.slow
 def test_compilers_are_started_before_anything_is_wanted(fatal: None, tmp_path: Path) -> None:
     queue = CompileQueue(most=2)
     queue.start(replace(CPU, kind="cuda"))

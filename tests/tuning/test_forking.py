@@ -113,7 +113,7 @@ def lock_of(name: str) -> AbstractContextManager[Any]:
     return lock
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("name", ["session", "compile queue", "contexts", "enable", "waiting"])
 def test_while_another_thread_holds_a_lock(name: str) -> None:
     used()

@@ -55,6 +55,7 @@ def test_a_crash_a_hang_and_an_end_are_failures_in_words(monkeypatch: pytest.Mon
         assert measured.device_us.value > 0
 
 
+@pytest.mark.slow
 def test_what_is_found_in_another_process_is_found_as_here() -> None:
     with Store.open(None) as store:
         found = cw.find("ic2ih4oc2kh1", device="cpu", mode="quick", isolate=True, store=store, budget_us=1e6)

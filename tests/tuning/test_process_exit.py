@@ -98,13 +98,13 @@ threading.Thread(target=call).start()
 }  # fmt: skip
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("how", SCRIPTS)
 def test_a_process_ends_quietly(how: str, tmp_path: Path) -> None:
     Ended(BEGIN + SCRIPTS[how], tmp_path).check()
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_search_that_is_interrupted(isolate: bool, tmp_path: Path) -> None:
     ended = Ended(BEGIN + INTERRUPTED.format(isolate=isolate), tmp_path)

@@ -79,7 +79,7 @@ SOFTMAX = "exp(a - max(a)) / sum(exp(a - max(a)))"
 LAYER_NORM = "(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-5) * g + b"
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize(
     "text",
     [
@@ -112,7 +112,7 @@ def test_rows_of_every_kind_of_data(text: str) -> None:
         assert objection_to(BACKEND.build(candidate, CPU), [Kind.NORMAL]) is None, candidate.id
 
 
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     "text",
     [

@@ -65,6 +65,7 @@ PROBLEMS = [
 ]
 
 
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize(("place", "text"), [*enumerate(PROBLEMS)])
 def test_small_integers_come_out_exactly(place: int, text: str) -> None:
     problem = replace(ConvProblem.parse(text), flip=place % 2 == 1)
@@ -75,7 +76,7 @@ def test_small_integers_come_out_exactly(place: int, text: str) -> None:
 
 
 # Rows that are wider than a block, with taps that reach across blocks.
-@pytest.mark.first_case
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("text", ["ic8iw300oc1kw3pw1", "mb2ic9iw500oc2kw5pw9dw2 dt:fp16", "ic8ih2iw401oc1kh2kw7sw2pw3"])
 def test_rows_may_be_wider_than_a_block(text: str) -> None:
     problem = ConvProblem.parse(f"{text} ep:bias+relu")
@@ -96,6 +97,7 @@ def test_operands_may_be_slices_of_wider_buffers() -> None:
         assert torch.equal(computed(candidate, given), expected), candidate.id
 
 
+@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_much])
 @drawn(
     problem_space.problems(least_images=1, channels=(2, 8, 11)), st.sampled_from([DType.FP16, DType.FP32]), st.data()
@@ -137,6 +139,7 @@ def test_what_is_not_finite_lands_where_it_belongs(role: Role, value: float) -> 
         assert torch.equal(computed(candidate, given).nan_to_num(7.5), expected.nan_to_num(7.5)), candidate.id
 
 
+@pytest.mark.slow
 def test_it_is_as_good_as_fp32() -> None:
     problem = ConvProblem.parse("ic64ih8iw20oc1kh3ph1")
     given = problem_space.operands(problem, 1, integers=False)
