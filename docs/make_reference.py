@@ -62,7 +62,8 @@ PAGES = (
             "find", "show", "why", "predict", "predict_sweep", "learn", "advise", "tune", "sample", "quantize",
             "measure", "measure_together", "compare",
             "device_facts", "Store", "convwright.prediction.learning:Learned",
-            "convwright.prediction.error_report:ErrorReport", "convwright.engine.planned_engine:NetworkPrediction", "Predictions",
+            "convwright.prediction.error_report:ErrorReport", "convwright.engine.planned_engine:NetworkPrediction",
+            "Predictions",
         ),
     ),
     Page(
