@@ -99,7 +99,7 @@ def features(candidates: Sequence[Candidate], device: DeviceFacts, names: Sequen
     >>> from convwright.core.candidate import Source
     >>> from convwright.core.problem import ConvProblem
     >>> from convwright.core.profiles import profile
-    >>> problem, tile = ConvProblem.parse("mb32ic256ih14oc256kh3ph1dt:fp16".replace("dt", " dt")), (("bm", 128),)
+    >>> problem, tile = ConvProblem.parse("mb32ic256ih14oc256kh3ph1 dt:fp16"), (("bm", 128),)
     >>> leaf = Candidate(problem, "triton", "implicit-gemm", tile, Arithmetic.FP16_ACC32, 0, True, Source.RULE)
     >>> found = features([leaf], profile("h200"))
     >>> found.rows.shape == (1, len(found.names)), found.parts.round(1).tolist()
