@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import 
             yield from statements(child, inside_functions=inside_functions)
 
 
+@cache
 def imported(module: str, *, inside_functions: bool = True) -> set[str]:
     """The modules that ``module`` imports, by full name."""
     found = set()

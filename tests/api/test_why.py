@@ -21,6 +21,7 @@ RESNET = "mb32ic256ih14oc256kh3ph1"
 HALF = f"{RESNET} dt:fp16 tag:nhwc"
 
 
+@pytest.mark.first_cases(1)
 @needs_cudnn
 @pytest.mark.parametrize(
     ("text", "engine", "device", "cause"),
@@ -43,6 +44,7 @@ def test_an_engine_is_refused_in_cudnns_own_words(text: str, engine: str, device
     assert [line.strip() for line in lines] == list(reason.causes)
 
 
+@pytest.mark.slow
 @needs_cudnn
 def test_an_engine_of_another_architecture_has_no_condition() -> None:
     reason = cw.why(RESNET, "engine-67", "t4")
@@ -58,6 +60,7 @@ def test_an_engine_that_serves_says_so() -> None:
     assert json.loads(json.dumps(reason.to_json()))["causes"] == []
 
 
+@pytest.mark.slow
 @needs_cudnn
 def test_inside_a_rewrite_it_is_asked_for_what_is_left() -> None:
     padded = HALF.replace("ic256", "ic250")
@@ -92,6 +95,7 @@ def test_inside_rewrites_it_is_the_inner_reason(text: str, algorithm: str, serve
     assert sentence in reason.sentence
 
 
+@pytest.mark.slow
 @needs_cudnn
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     cw.why(RESNET, "engine-20", "h200")
@@ -191,6 +195,7 @@ def test_what_nothing_is_called_is_named_as_it_was_asked_for(asked: str, named: 
         cw.why("ic8ih9oc8kh3", asked, device)
 
 
+@pytest.mark.slow
 def test_a_number_that_no_engine_has_is_not_another_engine() -> None:
     said = cw.why("ic8ih9oc8kh3", "engine-1234567890", "h200")
     assert not said.serves

@@ -68,6 +68,7 @@ def is_unknown(ruled):
     return isinstance(ruled, str) and ruled.startswith("unknown")
 
 
+@pytest.mark.slow
 def test_the_record_is_large_enough(compared):
     assert len({problem for problem, *_ in compared}) >= 2000
 

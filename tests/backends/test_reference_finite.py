@@ -116,6 +116,7 @@ def test_a_sum_tells_whether_all_are_finite(values: list[float], finite: bool) -
     assert is_finite(torch.tensor(values, dtype=torch.float16)) is finite
 
 
+@pytest.mark.slow
 def test_infinities_are_no_reason_against_a_transform() -> None:
     problem = "mb2ic16ih32oc16kh11ph5"
     found = cw.find(problem, device="cpu", budget_us=8e6)

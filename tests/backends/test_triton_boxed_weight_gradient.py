@@ -100,6 +100,7 @@ def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:
         adding.compile("sm_90")
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_for_the_largest_tiles() -> None:
     """Where boxes lie beside the output, and what is read is looked at, too."""

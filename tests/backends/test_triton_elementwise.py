@@ -174,7 +174,7 @@ def test_neighbours_are_read_and_written_16_bytes_at_a_time(text: str, loads: in
     assert len(re.findall(r"st\.global[.\w:]*v4", ptx)) == stores == len(re.findall(r"st\.global", ptx))
 
 
-@pytest.mark.first_cases(5)
+@pytest.mark.first_cases(2)
 @not_interpreted
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(
@@ -202,6 +202,7 @@ def test_rows_compile_and_are_read_once(text: str, dtype: str) -> None:
         assert loads == stores == 4, "each of 128 threads has 16 of 2048 elements"
 
 
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize(
     "text",

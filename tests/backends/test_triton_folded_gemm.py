@@ -188,7 +188,7 @@ def test_rows_lie_with_channels_filled_up_to_a_power_of_two(
 # Compiling.
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(
     ("device", "dtype", "places"),

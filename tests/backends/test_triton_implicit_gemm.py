@@ -191,6 +191,7 @@ def loaded_at_once(ptx: str) -> set[int]:
     return {int(nbytes, 16) for nbytes in re.findall(r"cp\.async\.c[ag]\.shared\.global[^;]*?, (0x[0-9a-f]+)", ptx)}
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_for_the_largest_tiles() -> None:
     for dtype in (DType.FP16, DType.FP32):

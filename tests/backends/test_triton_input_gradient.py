@@ -185,6 +185,7 @@ def test_what_is_listed_for_operands_in_planes_compiles(dtype: DType, dy: Layout
         assert kernel_calls(candidate)[0].compile("sm_90").metadata.shared <= shared_limit(H200), candidate.id
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply() -> None:
     for dtype in (DType.FP16, DType.FP32):

@@ -60,7 +60,7 @@ def test_these_are_all_kernels() -> None:
     assert sorted(launched()) == sorted(KERNELS)
 
 
-@pytest.mark.first_cases(5)
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_touches_no_memory_before_it_has_waited(kernel: str) -> None:
     ptx = launched()[kernel].compile("sm_90").asm["ptx"]

@@ -136,7 +136,7 @@ def test_channels_are_read_and_written_16_bytes_at_a_time(text: str, tag: str) -
     assert ("max.NaN.f" in ptx) is ("max" in text), "a NaN in a window stays one"
 
 
-@pytest.mark.first_cases(5)
+@pytest.mark.first_cases(2)
 @not_interpreted
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def kernels(text: str) -> list[Candidate]:
     return [*found.values()]
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LAYERS)
 def test_no_registers_are_filled_while_tensor_cores_read_them(text: str) -> None:
     for candidate in kernels(text):

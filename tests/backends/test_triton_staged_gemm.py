@@ -206,7 +206,7 @@ def test_a_staged_input_is_what_taps_read_in_blocks_of_channels(
 # Compiling.
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 def test_tiles_compile_without_spilling_and_fit_in_shared_memory(device: DeviceFacts) -> None:
@@ -239,6 +239,7 @@ def spilled(instructions: str) -> list[str]:
     return re.findall(r"\bSTL\b", instructions)
 
 
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES)
 def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:

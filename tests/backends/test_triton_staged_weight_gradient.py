@@ -224,7 +224,7 @@ def test_what_kernels_are_told_is_what_compiled_ones_are_known_by() -> None:
 # Compiling.
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize(
     ("device", "places"), [(H200, (0, -6)), (A100, (-2,))], ids=lambda each: getattr(each, "architecture", "")

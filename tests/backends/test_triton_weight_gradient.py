@@ -185,6 +185,7 @@ def test_groups_have_tiles_of_their_own_and_share_sums_and_packed_gradients() ->
     assert packed_bytes(problem, packed) == 2 * 4 * 96 * 128
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_and_warp_groups_multiply() -> None:
     for dtype in (DType.FP16, DType.FP32):

@@ -191,7 +191,7 @@ COMPILED = [
 ]
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "architecture", "count"), COMPILED)
 def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, count: int) -> None:
     found = offered(ConvProblem.parse(text))
@@ -205,7 +205,7 @@ def test_what_is_listed_compiles_without_spilling(text: str, architecture: str, 
         assert compiled.metadata.shared == 0 or patch.split > 1 or (patch.rolled and not patch.packed), candidate.id
 
 
-@pytest.mark.first_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "reads", "writes"),
     [

@@ -148,6 +148,7 @@ def test_a_gradient_of_an_input_finds_it_behind_a_rewrite() -> None:
     assert offered(forward)
 
 
+@pytest.mark.slow
 @not_interpreted
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.architecture)
 def test_tiles_compile_and_fit_in_shared_memory(device: DeviceFacts) -> None:
@@ -164,6 +165,7 @@ def test_tiles_compile_and_fit_in_shared_memory(device: DeviceFacts) -> None:
             assert "st.global.v4.b32" in transform.asm["ptx"], "16 bytes are written at once"
 
 
+@pytest.mark.first_cases(1)
 @not_interpreted
 @pytest.mark.parametrize(("x", "y"), PLANES[:2])
 def test_what_is_listed_for_operands_in_planes_compiles(x: Layout, y: Layout) -> None:

@@ -75,6 +75,7 @@ def done(store: Store) -> int:
     return claims(store).counts()["done"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_campaign_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "COMMAND", made_child.command("fine"))
     place = tmp_path / "store.sqlite"

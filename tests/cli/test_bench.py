@@ -185,6 +185,7 @@ def test_a_suite_of_ones_own(run: Command, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_plots(run: Command, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing")
     words = [PROBLEM, *QUICK, "--sweep", "ih=6..12:*2"]

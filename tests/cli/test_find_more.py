@@ -21,6 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
     return int(done.value.code or 0), said.out, said.err
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is not installed")
 @pytest.mark.parametrize("device", ["h200", "a100", "t4"])
 def test_cudnns_own_reason(device: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

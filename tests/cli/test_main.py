@@ -121,6 +121,7 @@ def test_output_that_cannot_be_written_is_one_sentence(command: str) -> None:
     assert (code, err) == (1, "convwright: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape", "iso-8859-5"])
 def test_an_output_without_some_letters_gets_the_nearest(encoding: str) -> None:
     words = ["find", "ic2ih4oc2kh3ph1", "--device", "h200", "--mode", "heuristic", "--no-refusals", "µ"]

@@ -104,6 +104,7 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
     assert "5 distinct problems, 2 of them known before" in out
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("device", "named"), [("h200", "NVIDIA H200"), ("a100", "NVIDIA A100-SXM4-80GB"), ("t4", "Tesla T4")]
 )

@@ -30,6 +30,7 @@ def compiler() -> Any:
     torch._dynamo.reset()
 
 
+@pytest.mark.first_cases(1)
 @BOTH
 def test_compiled_forward_and_backward(algorithm: str, compiler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, algorithm)
@@ -79,6 +80,7 @@ def test_compiled_results_lie_in_memory_as_was_traced(compiler: Any, monkeypatch
     assert_close(y, layer.plain(x).permute(0, 2, 3, 1).reshape(-1))
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_compiled_for_every_size_at_once(backend: str, transposed: bool) -> None:
@@ -101,6 +103,7 @@ def test_compiled_for_every_size_at_once(backend: str, transposed: bool) -> None
     torch._dynamo.reset()
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose3d"])
 def test_the_functions_themselves_can_be_compiled(name: str, compiler: Any) -> None:
     rank = int(name[-2])
@@ -195,6 +198,7 @@ def looked_through() -> set[str]:
     return {file.stem if file.parts[0] == "eager" else file.parts[0] for file in ours}
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("what", ["policy", "find", "measure", "tune", "enabled"])
 def test_what_is_no_part_of_a_graph_is_not_looked_through(what: str) -> None:
     """A search, its timer and its store once took Dynamo 18 s, and what it had made of them failed later calls."""

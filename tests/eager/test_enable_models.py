@@ -179,6 +179,7 @@ def test_transforms_and_autocast(algorithm: str, monkeypatch: pytest.MonkeyPatch
             assert single(images).dtype is torch.float32
 
 
+@pytest.mark.slow
 def test_compiled_models_are_left_to_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, GEMM)
     called = count_calls(monkeypatch)

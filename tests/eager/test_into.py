@@ -291,6 +291,7 @@ def test_a_write_elsewhere_by_conv2d_into_is_no_harm() -> None:
     assert_close(ours, torch.autograd.grad(F.conv2d(x, w).relu().sum(), w)[0])
 
 
+@pytest.mark.first_cases(2)
 @BOTH
 @pytest.mark.parametrize("backward", [False, True])
 def test_nothing_is_kept_alive(algorithm: str, backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:

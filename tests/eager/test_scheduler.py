@@ -300,6 +300,7 @@ def test_a_look_is_rare_where_shapes_vary(searches: Searches, monkeypatch: pytes
     assert len(looked) <= 60
 
 
+@pytest.mark.first_cases(4)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("activation", [None, "none", "relu", "silu"])
 @pytest.mark.parametrize("fresh", [False, True])

@@ -67,6 +67,7 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("asked", [None, GEMM, "reference/direct"])
 def test_results_are_right(asked: str | None, switching: None) -> None:
     def work(number: int) -> None:
@@ -144,6 +145,7 @@ def test_memory_that_comes_and_goes(switching: None, monkeypatch: pytest.MonkeyP
     assert next(calls) > CALLS // 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TASKS.is_dir(), reason="this system does not tell what a process holds")
 def test_nothing_is_left_of_them() -> None:
     def work(number: int) -> None:

@@ -172,6 +172,7 @@ def test_a_row_that_cudnn_refuses_gives_way_to_the_heuristic(tmp_path: Path) -> 
     assert cache.library.fake_alive() == 0
 
 
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("text", SIZES)
 def test_an_algorithm_in_the_table_is_described_as_python_describes_it(

@@ -52,6 +52,7 @@ def test_a_warning_would_be_noticed(tmp_path: Path) -> None:
     assert "never" in complaints(EmittedC("conv", found.header, unused, ()), tmp_path, "C")
 
 
+@pytest.mark.first_cases(3)
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("table", [[], ["mb2ic16ih10oc16kh3ph1", "g16mb1ic16ih9oc16kh3ph1"]], ids=["empty", "two"])
 @pytest.mark.parametrize("epilogue", ["none", "relu", "residual+bias+relu"])
@@ -61,6 +62,7 @@ def test_any_sizes_compile_without_a_warning(table: list[str], epilogue: str, la
     assert complaints(found, tmp_path, language) == ""
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("effort", ["-O0", "-O1", "-Os", "-O3"])
 @pytest.mark.parametrize("table", [[], ["mb2ic16ih10oc16kh3ph1"]], ids=["empty", "one"])
 def test_compilers_warn_of_nothing_however_hard_they_look(table: list[str], effort: str, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def played(text: str, folder: Path) -> Played:
     return made
 
 
+@pytest.mark.first_cases(6)
 @pytest.mark.parametrize("text", ENGINES)
 def test_an_engine_is_the_plan_that_python_makes(text: str, tmp_path: Path) -> None:
     candidate, plan = engine(text), played(text, tmp_path)
@@ -97,6 +98,7 @@ def addresses_by_uid(problem: ConvProblem) -> dict[str, str]:
     return {uids[role]: hex(ADDRESSES[place]) for place, role in places.items()}
 
 
+@pytest.mark.first_cases(5)
 @pytest.mark.parametrize(("name", "text"), ALGORITHMS)
 def test_an_algorithm_is_described_as_python_describes_it(name: str, text: str, tmp_path: Path) -> None:
     candidate = algorithm(name, text)

@@ -95,6 +95,7 @@ def can_sanitize(folder: Path) -> bool:
     return subprocess.run([str(folder / "nothing")], env=ENVIRONMENT, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("served_by", ["engine", "algorithm", "heuristic"])
 def test_runs_fail_until_there_is_memory_and_then_serve(
     served_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

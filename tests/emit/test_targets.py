@@ -26,6 +26,7 @@ TARGETS = ["h200", "a100", "t4"]
 LAYER = "mb32ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc"
 
 
+@pytest.mark.first_cases(3)
 @pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_file_makes_the_plan_that_was_planned(name: str, direction: str, tmp_path: Path) -> None:

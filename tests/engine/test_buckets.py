@@ -100,6 +100,7 @@ def test_several_inputs_and_nested_outputs() -> None:
         made(x, z[:4])
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

@@ -47,6 +47,7 @@ def residual() -> nn.Module:
     return Net(forward, convs=convs).eval()
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("model", [residual(), RandomNetwork(2), RandomNetwork(8)])
 def test_the_named_amount_is_enough_and_a_byte_less_is_not(model: nn.Module) -> None:
     x = torch.randn(2, 4, 8, 8) if isinstance(model, RandomNetwork) else X
@@ -156,6 +157,7 @@ def is_reduced(x: Tensor) -> Tensor:
     return pooled(pooled(y) + y.softmax(1))
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -184,6 +186,7 @@ def test_an_output_is_written_over_what_ends_there(function: Any, expected: list
         assert_close(got, right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.first_cases(3)
 @dataclass
 class _Needs:
     workspace_bytes: int

@@ -55,6 +55,7 @@ def agree(got: Any, model: nn.Module, *inputs: Tensor) -> None:
         assert error <= 4 * allowed + 2e-6 * scale
 
 
+@pytest.mark.first_cases(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_compute_what_the_model_computes(seed: int) -> None:
     model, x = RandomNetwork(seed), torch.randn(2, 4, 8, 8)
@@ -69,6 +70,7 @@ def test_random_networks_compute_what_the_model_computes(seed: int) -> None:
         agree(made(x), model, x)
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_saved_engine_computes_the_same_bits(seed: int, tmp_path: Path) -> None:
     model, x = RandomNetwork(seed), torch.randn(2, 4, 8, 8)
@@ -183,6 +185,7 @@ def test_what_is_computed_twice_is_computed_once() -> None:
     assert kinds(model, IMAGE) == ["pool", "pointwise", "pointwise"]
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

@@ -18,6 +18,7 @@ from engine.test_optimize import Called, agree, engine, kinds, network
 IMAGE = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.data())
 def test_adaptive_pooling_computes_what_the_model_computes(data: st.DataObject) -> None:
@@ -40,6 +41,7 @@ def test_adaptive_pooling_computes_what_the_model_computes(data: st.DataObject) 
     assert got.stride() == model(x).stride()
 
 
+@pytest.mark.first_cases(3)
 @pytest.mark.parametrize(
     ("function", "computed"),
     [

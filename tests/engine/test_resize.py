@@ -76,6 +76,7 @@ def test_a_u_net_computes_what_the_model_computes(mode: str | None, tmp_path: Pa
         assert torch.equal(mine, theirs)
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize(
     ("shape", "given", "key"),
     [
@@ -128,6 +129,7 @@ def test_the_overload_with_one_scale_after_the_other_becomes_a_problem(
     assert_close(reference(made, [x])[0], model(x).double(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     "given",
     [

@@ -54,6 +54,7 @@ DIGESTS = {
 }
 
 
+@pytest.mark.first_cases(3)
 @pytest.mark.parametrize("name", MADE)
 def test_graphs_do_not_hang_on_pytorchs_version(name: str) -> None:
     x = torch.zeros(2, 4, 8, 8)

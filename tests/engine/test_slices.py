@@ -99,6 +99,7 @@ def check(made: Engine, model: nn.Module, x: Tensor) -> None:
             assert_close(got, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(
     ("forward", "inputs"),
@@ -169,6 +170,7 @@ def test_parts_may_be_copied(forward: Callable[[nn.ModuleList, Tensor], Tensor],
     check(engine(model, x), model, x)
 
 
+@pytest.mark.first_cases(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_compute_the_same_in_slices(seed: int) -> None:
     model, x = RandomNetwork(seed), torch.randn(2, 4, 8, 8)

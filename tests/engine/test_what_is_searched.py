@@ -96,6 +96,7 @@ class NotInChannelsLast(SearchedTimes):
             yield problem, () if is_last else found
 
 
+@pytest.mark.slow
 def test_what_is_like_something_that_nothing_computes_is_searched_for() -> None:
     made = planner(torch.float16, NotInChannelsLast)
     assert Layout.NCHW in layouts(searched(made))

@@ -96,6 +96,7 @@ print(mallinfo().f3 - before)
 """
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc tells how it holds its blocks")
 @pytest.mark.parametrize(("state", "mapped"), [("fresh", "1"), ("settled", "0")])
 def test_behind_a_large_block_the_heap_keeps_others(state: str, mapped: str) -> None:

@@ -46,6 +46,7 @@ def in_fp32(problem: PointwiseProblem, tensors: dict[str, torch.Tensor]) -> torc
     return made
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(expressions(), st.sampled_from((DType.FP32, DType.FP16, DType.BF16)), st.sampled_from(ERROR_KINDS[:3]))
 def test_arithmetic_in_fp32_errs_by_no_more_than_the_bound(expression: Expression, dtype: DType, kind: Kind) -> None:
@@ -58,6 +59,7 @@ def test_arithmetic_in_fp32_errs_by_no_more_than_the_bound(expression: Expressio
     assert said is None or "wrong infinities" in said, (problem.key, said)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(row_problems((DType.FP32, DType.FP16, DType.BF16)), st.sampled_from((Kind.NORMAL, Kind.POSITIVE)))
 def test_rows_in_fp32_err_by_no_more_than_the_bound(problem: PointwiseProblem, kind: Kind) -> None:

@@ -47,6 +47,7 @@ def strided(draw: st.DrawFn) -> ConvProblem:
     return replace(problem, y=draw(specs(problem.y.shape, drawn.dtype)))
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(problem=strided(), seed=st.integers(0, 9))
 def test_folding_changes_nothing(problem: ConvProblem, seed: int) -> None:

@@ -259,6 +259,7 @@ def test_compilers_stay_those_of_the_parent(fatal: None, tmp_path: Path) -> None
     assert processes[0] == processes[2] != processes[1]
 
 
+@pytest.mark.slow
 def test_slots_of_a_gpu_are_dropped_and_others_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = tensors()
     cw.conv2d(x, w, algorithm=GEMM)

@@ -99,6 +99,7 @@ def test_nobody_waits_for_a_compiler_that_takes_most_of_the_budget(made: Made) -
         compile_queue().wait_for_all()
 
 
+@pytest.mark.slow
 def test_the_first_to_come_is_waited_for_longer_than_others(made: Made) -> None:
     """As compilers are slow in a new process, where a short search would have to do without all kernels."""
     made.compiled = ways()

@@ -242,6 +242,7 @@ print([f"{each.category.__name__}: {each.message}" for each in caught])
 """
 
 
+@pytest.mark.slow
 def test_calls_are_computed_whatever_the_store_is_and_it_is_said_once(tmp_path: Path) -> None:
     newer, corrupt = tmp_path / "newer.sqlite", tmp_path / "corrupt.sqlite"
     Store.open(newer).close()

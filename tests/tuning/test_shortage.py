@@ -78,6 +78,7 @@ def test_what_a_backend_had_no_memory_to_list_is_found_by_the_next_search(
     assert Session(mode, store).knows(PROBLEM, CPU, Policy())
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("mode", [Mode.QUICK, Mode.FULL])
 def test_a_candidate_without_its_workspace_is_said_to_have_none(
     mode: Mode, store: Store, monkeypatch: pytest.MonkeyPatch

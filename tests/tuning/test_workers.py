@@ -48,6 +48,7 @@ def test_one_process_compiles_all_that_is_asked_for_in_turn(fatal: None, tmp_pat
     assert niceness == min(os.getpriority(os.PRIO_PROCESS, 0) + 3, MOST_NICENESS)
 
 
+@pytest.mark.slow
 def test_several_at_once_but_no_more_than_are_allowed(fatal: None, tmp_path: Path) -> None:
     asked = WorkerPool(2)
     with ThreadPoolExecutor(6) as threads:
@@ -55,6 +56,7 @@ def test_several_at_once_but_no_more_than_are_allowed(fatal: None, tmp_path: Pat
     assert 1 <= len({written(tmp_path / str(i))[0] for i in range(6)}) <= 2
 
 
+@pytest.mark.slow
 def test_one_that_nobody_asked_for_a_while_is_followed_by_another(fatal: None, tmp_path: Path) -> None:
     asked = WorkerPool(1, idle_s=0.05)
     assert compiled(asked, tmp_path / "first")
@@ -166,6 +168,7 @@ def test_the_last_one_that_rests_may_end_while_it_is_asked_for(fatal: None, tmp_
     assert written(tmp_path / "first")[0] != os.getpid()
 
 
+@pytest.mark.slow
 def test_those_that_were_started_before_are_the_ones_that_compile(fatal: None, tmp_path: Path) -> None:
     asked = WorkerPool(2)
     asked.start(5)
@@ -262,6 +265,7 @@ def test_one_that_cannot_be_started_is_one_sentence(command: list[str], why: str
     assert opened() <= before
 
 
+@pytest.mark.slow
 def test_the_pause_after_a_failed_start_ends_with_the_next_success(
     fatal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +293,7 @@ def test_the_pause_after_a_failed_start_ends_with_the_next_success(
     assert ask()
 
 
+@pytest.mark.slow
 def test_what_loads_triton_loads_all_that_a_kernel_needs() -> None:
     pytest.importorskip("triton")
     told = """
