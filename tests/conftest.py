@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 import torch
@@ -24,17 +25,21 @@ hypothesis.register_profile("same each time", derandomize=True, deadline=None)
 hypothesis.load_profile("same each time")
 
 
+# In Triton's interpreter all tests are slow, and of each only so many cases are not marked so.
+_INTERPRETED, _INTERPRETED_CASES = "triton_interpreted", 3
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what ``-m "not slow"`` excludes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test that is marked ``first_cases(n)``, all cases but the first n are slow."""
     seen = Counter[str]()
     for item in items:
+        test = item.nodeid.partition("[")[0]
+        seen[test] += 1
         marker = item.get_closest_marker("first_cases")
-        if marker is not None:
-            test = item.nodeid.partition("[")[0]
-            seen[test] += 1
-            if seen[test] > marker.args[0]:
-                item.add_marker("slow")
+        most = _INTERPRETED_CASES if item.path.parent.name == _INTERPRETED else inf
+        if seen[test] > (most if marker is None else marker.args[0]):
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

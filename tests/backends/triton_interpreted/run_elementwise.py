@@ -63,13 +63,13 @@ def check(problem: PointwiseProblem | CopyProblem, kinds: tuple[Kind, ...]) -> N
         assert said is None or ("wrong infinities" in said and problem.kind == "pointwise"), (candidate.id, said)
 
 
-@settings(max_examples=4)
+@settings(max_examples=8)
 @given(pointwise_problems(STORED).filter(lambda problem: "fp64(" not in problem.key))
 def test_expressions(problem: PointwiseProblem) -> None:
     check(problem, (Kind.NORMAL,))
 
 
-@settings(max_examples=6)
+@settings(max_examples=15)
 @given(row_problems(STORED).filter(lambda problem: "fp64(" not in problem.key))
 def test_expressions_of_rows(problem: PointwiseProblem) -> None:
     check(problem, (Kind.NORMAL,))
@@ -112,7 +112,7 @@ def test_rows_of_every_kind_of_data(text: str) -> None:
         assert objection_to(BACKEND.build(candidate, CPU), [Kind.NORMAL]) is None, candidate.id
 
 
-@pytest.mark.slow
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize(
     "text",
     [
@@ -128,7 +128,7 @@ def test_long_rows(text: str) -> None:
         assert objection_to(BACKEND.build(candidate, CPU), [Kind.POSITIVE]) is None, candidate.id
 
 
-@settings(max_examples=4)
+@settings(max_examples=10)
 @given(copy_problems(STORED))
 def test_copies(problem: CopyProblem) -> None:
     check(problem, (Kind.NORMAL, Kind.NAN))

@@ -100,9 +100,7 @@ class Planner:
         copies: Sequence[CopyWay] = self._copies
         for _ in range(_ROUNDS):
             assigned = self._assigned(costs, copies)
-            new = [
-                step for step in assigned.steps if step.candidate is None and not isinstance(step.operation, NO_PROBLEM)
-            ]
+            new = _unknown(assigned)
             if not new:
                 break
             self._search(new)
@@ -143,9 +141,15 @@ class Planner:
         if self._budget is None:
             return cheapest
         nodes = {way.group.name: way.group.nodes for way in found}
-        return within_budget(cheapest, self._budget, self.footprints, as_exported, made, nodes, lambda: choice_problem(
-            graph, states, found, between, self.footprints.of
-        ))  # fmt: skip
+        try:
+            return within_budget(
+                cheapest, self._budget, self.footprints, as_exported, made, nodes,
+                lambda: choice_problem(graph, states, found, between, self.footprints.of),
+            )  # fmt: skip
+        except Refused:
+            if not _unknown(cheapest):
+                raise
+            return cheapest  # once its steps are searched for, another choice may be the cheapest, and fit
 
     def _ordered(self, assigned: Assignment) -> Assignment:
         return Lifetimes(assigned, self.footprints.of_steps(assigned.steps, exact=False)).reordered()
@@ -156,6 +160,11 @@ class Planner:
             (*way.reads, *way.writes) if isinstance(way, Way) else ((way.value, way.source), (way.value, way.target))
         )
         return all(self._states.named(*place).slice is None for place in places)
+
+
+def _unknown(assigned: Assignment) -> list[Step]:
+    """The steps that nothing was searched for yet."""
+    return [step for step in assigned.steps if step.candidate is None and not isinstance(step.operation, NO_PROBLEM)]
 
 
 def _joins_again(graph: Graph) -> bool:
