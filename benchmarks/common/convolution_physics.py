@@ -1,8 +1,8 @@
 """What is known of a convolution and a GPU before anything runs: estimates in µs, and features that trees learn from.
 
-An estimate is for one way of computing. It is the longer of two times: that of a matrix product whose tiles run on the
-multiprocessors in waves, and that of moving the data. Which way a library takes, and how far it is from its peak, is
-left to learn.
+An estimate assumes one algorithm: a matrix product whose tiles run on the multiprocessors in waves. It is the time of
+that product or the time of moving the data, whichever is longer. The model learns which algorithm a library takes, and
+how far that is from the peak.
 """
 
 from __future__ import annotations

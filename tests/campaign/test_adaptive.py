@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from convwright.campaign.adaptive import errors_by_origin, most_informative
 from convwright.campaign.drawn import Drawn
 from convwright.core.candidate import Candidate
@@ -25,6 +27,9 @@ class Predictor:
             return None
         width = {8: 1.1, 16: 2.0, 32: 10.0}.get(problem.c, 1.1)
         return Prediction(Interval(100.0, 100.0 / width, 100.0 * width), problem.c <= 32)
+
+    def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
+        return [self.predict(candidate, device) for candidate in candidates]
 
 
 def drawn(c: int, number: int, origin: str = "random") -> Drawn:

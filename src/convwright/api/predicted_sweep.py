@@ -36,6 +36,11 @@ class SweepPoint(Record):
     flops: int
     measured_us: float | None
 
+    @property
+    def family(self) -> str:
+        """The candidate's id without its configuration."""
+        return self.candidate.partition("[")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class PredictedSweep(Record):
@@ -110,13 +115,9 @@ def _jump(size: str, before: tuple[SweepPoint, Predictions], after: tuple[SweepP
         f"From {size}={here.value} to {there.value} the time {verb} from {here.time_us.value:.4g} to "
         f"{there.time_us.value:.4g} µs"
     )
-    if _family(here) != _family(there):
-        return f"{said}: {_family(there)} takes the place of {_family(here)}."
+    if here.family != there.family:
+        return f"{said}: {there.family} takes the place of {here.family}."
     return f"{said}, mostly by its {_cause(found, next_)}."
-
-
-def _family(point: SweepPoint) -> str:
-    return point.candidate.partition("[")[0]
 
 
 def _cause(found: Predictions, next_: Predictions) -> str:

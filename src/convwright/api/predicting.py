@@ -23,6 +23,7 @@ from convwright.prediction.breakdown import Breakdown, breakdown
 from convwright.prediction.models import Served, served
 from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
 from convwright.store.store import Store
+from convwright.tuning import listing
 from convwright.tuning.predicting import everything, own_of, predicted
 from convwright.tuning.search import resolved
 from convwright.tuning.session import using
@@ -60,11 +61,11 @@ class Predictions:
 
     def called(self, algorithm: str) -> Candidate:
         """The candidate with this id, or the best one whose id without its configuration it is."""
-        ids = [verdict.predicted.candidate for verdict in self.verdicts]
-        found = next((each for each in ids if each.id == algorithm), None)
-        found = found or next((each for each in ids if each.id.partition("[")[0] == algorithm), None)
+        candidates = [verdict.predicted.candidate for verdict in self.verdicts]
+        found = next((each for each in candidates if each.id == algorithm), None)
+        found = found or next((each for each in candidates if each.family == algorithm), None)
         if found is None:
-            there = ", ".join(sorted({each.id.partition("[")[0] for each in ids}))
+            there = listing.names(candidates)
             raise BadInput(f"no candidate here is called {algorithm!r}; for this problem there are {there}")
         return found
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from math import inf, log
 
 from convwright.campaign.drawn import Drawn
-from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.observation import Observation
 from convwright.core.policy import Policy
-from convwright.core.predictor import Predictor
+from convwright.core.predictor import Prediction, Predictor
 from convwright.tuning import listing
 
 # How much a candidate says of which nothing is predicted, or that is unlike all that was seen: more than any interval.
@@ -39,8 +38,8 @@ def most_informative(
 def errors_by_origin(predictor: Predictor, device: DeviceFacts, earlier: Sequence[Observation]) -> dict[str, float]:
     """For each origin by what factor measurements were off, as the mean of |log(measured / predicted)|."""
     found: dict[str, list[float]] = {}
-    for each in earlier:
-        prediction = predictor.predict(each.candidate, device)
+    predictions = predictor.predict_all([each.candidate for each in earlier], device)
+    for each, prediction in zip(earlier, predictions, strict=True):
         measured = each.measurement
         if prediction is None or measured is None or min(measured.device_us.value, prediction.time_us.value) <= 0:
             continue
@@ -54,11 +53,10 @@ def _unknown(drawn: Drawn, predictor: Predictor, device: DeviceFacts) -> float:
     policy = Policy()
     candidates = listing.candidates(listing.direct(drawn.problem, device, policy))
     first = listing.first_of_each(candidates, policy)
-    return sum(_doubt(each, predictor, device) for each in first) / len(first) if first else 0.0
+    return sum(map(_doubt, predictor.predict_all(first, device))) / len(first) if first else 0.0
 
 
-def _doubt(candidate: Candidate, predictor: Predictor, device: DeviceFacts) -> float:
-    prediction = predictor.predict(candidate, device)
+def _doubt(prediction: Prediction | None) -> float:
     if prediction is None:
         return _UNKNOWN
     return (0.0 if prediction.in_domain else _OUTSIDE) + min(_width(prediction.time_us), _OUTSIDE)

@@ -48,8 +48,8 @@ def plan_of(campaign: Campaign, drawn: Drawn, process: Process) -> Planned:
 
 
 class Ahead:
-    """A thread that keeps problems ready. What it raises is raised by ``next``. ``process`` makes the process that it
-    asks, which is told when nobody waits for it any more."""
+    """A thread that keeps problems ready. An error in the thread is raised by ``next``. ``process`` starts the process
+    that lists and compiles. Its argument is a function that is true once that process should stop."""
 
     def __init__(
         self,

@@ -32,8 +32,8 @@ ENERGY_S = 5.0
 _SLOW = 5.0
 # A first run that takes longer is the only one.
 _PATIENCE_US = 1e6
-# Rounds of a call take up to three times as long as the call, and two calls come before them. The budget of a long call
-# is so many times its time, that of a longer one, whose rounds are single calls, fewer: at least five rounds fit.
+# The budget of a long call is a multiple of its time, in which five rounds fit. A round takes up to three times as long
+# as the call, and two calls come before the first. Rounds of a still longer call are single calls, so it needs less.
 _LONG, _LONGER = 17.5, 7.8
 _LONGER_US = 2500.0
 

@@ -22,7 +22,7 @@ from convwright.campaign.series import Series
 from convwright.campaign.site import sites
 from convwright.campaign.tally import Tally
 from convwright.errors import BackendError, BadInput, ConvwrightError, StoreError, first_line
-from convwright.store.claims import Claims
+from convwright.store.claims import Claims, device_if_free
 from convwright.store.store import Store
 from convwright.store_url import StoreUrl
 
@@ -65,7 +65,7 @@ def shift(asked: Shift) -> dict[str, Any]:
         found, tally = sites(asked.device), Tally()
         while not ends():
             for site in found:
-                with store.lock(f"device {site.identity}") as is_held:
+                with device_if_free(store, site.identity) as is_held:
                     if is_held:
                         series = Series(asked.campaign, site.facts, store)
                         work_on(Job(series, store, asked.place, tally, ends, lambda: False), site)

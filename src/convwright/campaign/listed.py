@@ -35,11 +35,6 @@ class Listed:
     broken: str | None = None
 
 
-def algorithm_of(candidate: Candidate) -> str:
-    """A candidate's id without its configuration."""
-    return candidate.id.partition("[")[0]
-
-
 def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bool:
     """Whether physics says that a candidate needs several times as long as the best one."""
     return (least_us(candidate, device) or 0.0) > SLOWER * best_us
@@ -59,8 +54,8 @@ def worth_measuring(
     first, others = list[Candidate](), list[Candidate]()
     known = set[str]()
     for candidate in by_promise(direct, device):
-        (others if algorithm_of(candidate) in known else first).append(candidate)
-        known.add(algorithm_of(candidate))
+        (others if candidate.family in known else first).append(candidate)
+        known.add(candidate.family)
     others = [each for each in (*others, *chains) if best_us is None or not is_hopeless(each, device, best_us)]
     chosen = [*first, *_mixed(others, random)[: max(most - len(first), most // _OTHERS)]]
     chosen.sort(key=lambda each: (not is_torch(each) or each.inner is not None, _expected_us(each, device) or 0.0))

@@ -1,4 +1,4 @@
-"""Problems that are no convolutions, with random sizes: what stands between the convolutions of a network."""
+"""Problems of other kinds, with random sizes: the operations that networks have between their convolutions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The sequence of problems that a campaign measures: each place has its own problem, whoever asks, and whenever."""
+"""The sequence of problems that a campaign measures. The problem at each place is always the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from collections.abc import Callable, Mapping
 from math import exp, log
 from random import Random
 
@@ -90,8 +89,3 @@ def _drawn(random: Random, source: str, device: DeviceFacts, number: int) -> Dra
 def is_again(campaign: Campaign, number: int) -> bool:
     """Whether the problem at this place is measured once more."""
     return Random(f"{campaign.seed} {number} again").random() < campaign.repeat
-
-
-def sequence(campaign: Campaign, device: DeviceFacts, begin: int = 0) -> Iterator[Drawn]:
-    """All problems from this place on, without end."""
-    return (problem_at(campaign, device, number) for number in count(begin))

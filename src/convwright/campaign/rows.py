@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from convwright import strict_json
-from convwright.core.finding import Interval, Measurement
+from convwright.core.finding import Measurement
 from convwright.core.kinds.problem import Problem
-from convwright.core.observation import Observation, candidate_record
+from convwright.core.observation import SCHEMA, Observation, candidate_record
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
-# Columns and what they hold. The first ones are for whoever reads the table; observations are made again of those that
-# begin with an underscore, and of the shared ones.
+# Columns and the type of their values. Most are for readers of the table. The last three, whose names begin with an
+# underscore, hold the rest of an observation, so that it can be read back.
 COLUMNS: Mapping[str, str] = {
     "problem": "text", "kind": "text", "direction": "text", "dtype": "text", "origin": "text", "campaign": "text",
     "n": "count", "c": "count", "k": "count", "sizes": "counts", "out_sizes": "counts", "taps": "counts",
@@ -76,7 +76,7 @@ def _of_measurement(measured: Measurement) -> dict[str, Any]:
         "conditions": _text(list(measured.conditions)),
         # What no other column holds.
         "_measurement": _text({
-            "prepare_us": None if measured.prepare_us is None else _interval(measured.prepare_us),
+            "prepare_us": None if measured.prepare_us is None else measured.prepare_us.to_json(),
             "errors": [error.to_json() for error in measured.errors],
         }),
     }  # fmt: skip
@@ -87,7 +87,7 @@ def observation_of(row: Mapping[str, Any]) -> Observation:
     try:
         return Observation.from_json(
             {
-                "schema": "convwright observation 1", "candidate": strict_json.loads(row["_candidate"]),
+                "schema": SCHEMA, "candidate": strict_json.loads(row["_candidate"]),
                 "device": row["device"],
                 "fingerprint": row["fingerprint"], "outcome": row["outcome"], "measurement": _measurement(row),
                 "reason": row["reason"], "rounds_us": row["rounds_us"], "policy": strict_json.loads(row["_policy"]),
@@ -108,10 +108,6 @@ def _measurement(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "conditions": strict_json.loads(row["conditions"]), "energy_mj": row["energy_mj"],
         "energy_halfwidth_mj": row["energy_halfwidth_mj"], "peak_bytes": row["peak_bytes"], "doubt": row["doubt"],
     }  # fmt: skip
-
-
-def _interval(interval: Interval) -> Any:
-    return interval.to_json()
 
 
 def _text(record: Any) -> str:

@@ -20,13 +20,13 @@ from convwright.store.store import Store
 _BATCH, _POOL = 64, 192
 # What was measured lately shows where predictions are off: to read more of it would take seconds.
 _RECENT_S, _MOST_RECENT = 600.0, 500
-# A worker that has not been heard of for so long has lost its tasks to whoever asks next.
+# The tasks of a worker that has sent no heartbeat for so long can be claimed by another.
 STALE_S = 60.0
 
 
 class Series:
-    """A campaign's tasks on one kind of device, whoever measures. What draws other problems is another campaign, even
-    of the same name. Batches that several add at once are the same, so that they count once."""
+    """A campaign's tasks on one kind of device, for all workers. Two campaigns of one name that draw different problems
+    have different tasks. If several workers add the same batch at once, it counts once."""
 
     def __init__(
         self, campaign: Campaign, device: DeviceFacts, store: Store, predictor: Predictor | None = None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from convwright.campaign.campaign import DEADLINE_S, MOST_CANDIDATES, REPEAT
 from convwright.cli.duration import seconds_of
 from convwright.cli.interrupt import stoppable, stopped
 from convwright.cli.store_path import StorePath, opened
@@ -32,15 +33,17 @@ def sample(
         str | None, typer.Option(help="A name under which the campaign is continued.", show_default="one for each seed")
     ] = None,
     gpus: Annotated[str, typer.Option(help="all, or the numbers of GPUs with commas between.")] = "all",
-    repeat: Annotated[float, typer.Option(metavar="SHARE", help="Of the problems, measured once more.")] = 0.05,
+    repeat: Annotated[float, typer.Option(metavar="SHARE", help="Of the problems, measured once more.")] = REPEAT,
     energy_every: Annotated[
         int | None, typer.Option(metavar="N", help="Of N timings one is followed by a measurement of energy, of 5 s.")
     ] = None,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="Prefer problems of which predictions from the store know least.")
     ] = False,
-    deadline: Annotated[str, typer.Option(metavar="TIME", help="The most that one candidate may take.")] = "60s",
-    most: Annotated[int, typer.Option(metavar="N", help="About how many candidates of a problem.")] = 24,
+    deadline: Annotated[
+        str, typer.Option(metavar="TIME", help="The most that one candidate may take.")
+    ] = f"{DEADLINE_S:.0f}s",
+    most: Annotated[int, typer.Option(metavar="N", help="About how many candidates of a problem.")] = MOST_CANDIDATES,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers measure: tcp://host:8786.")
     ] = None,

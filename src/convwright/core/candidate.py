@@ -78,6 +78,11 @@ class Candidate(Record):
         return leaf_id(self.backend, self.algorithm, self.config)
 
     @property
+    def family(self) -> str:
+        """Its id without the configuration: candidates of one family differ in their configurations alone."""
+        return self.id.partition("[")[0]
+
+    @property
     def range_limited(self) -> bool:
         """Whether its arithmetic keeps fewer bits of a number that is far smaller than others."""
         return self.arithmetic.range_limited

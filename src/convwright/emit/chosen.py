@@ -68,10 +68,10 @@ def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts
     reason = _forbidden(first, asked, policy)
     if reason is None:
         return first
-    name = first.id.partition("[")[0]
+    name = first.family
     if listing.spelled(listing.spaced(algorithm), problem) != first.id:
         for other in listing.candidates(listing.of_family(name, problem, device, known)):
-            if other.id.partition("[")[0] == name and _forbidden(other, asked, policy) is None:
+            if other.family == name and _forbidden(other, asked, policy) is None:
                 return other
     raise BadInput(f"{first.id} {reason}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from convwright.api.predicted_sweep import PredictedSweep, SweepPoint
@@ -24,7 +25,7 @@ def chart_of(found: PredictedSweep) -> Chart:
     """Neighbours with one algorithm are one line; an algorithm has its colour wherever it wins."""
     colours: dict[str, int] = {}
     curves: list[Curve] = []
-    for name, points in groupby(found.points, _algorithm):
+    for name, points in groupby(found.points, attrgetter("family")):
         label = f"{_NO_LABEL}{name}" if name in colours else name
         curves.append(_curve(label, list(points), colours.setdefault(name, len(colours))))
     measured = [(point.value, point.measured_us) for point in found.points if point.measured_us is not None]
@@ -38,7 +39,3 @@ def chart_of(found: PredictedSweep) -> Chart:
 def _curve(label: str, points: Sequence[SweepPoint], colour: int) -> Curve:
     values = tuple(float(point.value) for point in points)
     return Curve(label, values, tuple(point.time_us for point in points), colour)
-
-
-def _algorithm(point: SweepPoint) -> str:
-    return point.candidate.partition("[")[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from convwright.core.observation import Observation
 from convwright.errors import BadInput, StoreError
@@ -152,10 +152,15 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, body) for name, body in rows]
 
 
+def device_if_free(store: Store, gpu_uuid: str) -> AbstractContextManager[bool]:
+    """Hold a GPU among all who share the store; False where another holds it. The lock ends with its process."""
+    return store.lock(f"device {gpu_uuid}")
+
+
 @contextmanager
 def device_lock(store: Store, gpu_uuid: str) -> Iterator[None]:
-    """Hold a GPU among all who share the store; an error where another holds it. The lock ends with its process."""
-    with store.lock(f"device {gpu_uuid}") as is_held:
+    """The same where it is an error that another holds the GPU."""
+    with device_if_free(store, gpu_uuid) as is_held:
         if not is_held:
             raise StoreError(
                 f"another process that uses the store {store.place or 'in memory'} measures on the device {gpu_uuid}: "

@@ -33,7 +33,7 @@ def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy)
     offers = listing.of_family(algorithm, problem, device, policy)
     candidates = listing.candidates(offers)
     exact = [c for c in candidates if c.id == algorithm]
-    family = [c for c in candidates if c.id.partition("[")[0] == algorithm]
+    family = [c for c in candidates if c.family == algorithm]
     kinds = [c for c in candidates if "[" not in algorithm and _is_kind_of(c.id, algorithm)]
     if exact or family:
         own = baseline_of(family, policy)
@@ -61,7 +61,7 @@ def unknown(algorithm: str, problem: Problem, device: DeviceFacts, policy: Polic
 def _configurations(algorithm: str, candidates: list[Candidate]) -> str:
     """Those that the algorithm of this name has instead, the first of many; nothing where none has another."""
     name, configured, _ = algorithm.partition("[")
-    others = [candidate.id for candidate in candidates if configured and candidate.id.partition("[")[0] == name]
+    others = [candidate.id for candidate in candidates if configured and candidate.family == name]
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
     return ", ".join(others[:_SHOWN]) + more
 

@@ -230,7 +230,7 @@ def _fingerprints_candidates(backend_type: type) -> bool:
 
 def names(listed: Iterable[Candidate]) -> str:
     """What there is, without configurations, as the end of a sentence."""
-    return ", ".join(sorted({candidate.id.partition("[")[0] for candidate in listed})) or "none without a rewrite"
+    return ", ".join(sorted({candidate.family for candidate in listed})) or "none without a rewrite"
 
 
 def candidates(offers: Iterable[Offer]) -> list[Candidate]:

@@ -59,7 +59,6 @@ def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
     ahead = Counter[str]()
     promised: list[tuple[float, Candidate]] = []
     for time_us, candidate in group:
-        algorithm = candidate.id.partition("[")[0]
-        promised.append((time_us * (1 + _BEHIND * ahead[algorithm]), candidate))
-        ahead[algorithm] += 1
+        promised.append((time_us * (1 + _BEHIND * ahead[candidate.family]), candidate))
+        ahead[candidate.family] += 1
     return [candidate for _, candidate in sorted(promised, key=itemgetter(0))]

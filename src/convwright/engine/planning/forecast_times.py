@@ -168,7 +168,7 @@ class ForecastTimes:
         for each in times:
             assert each[0] is not None
             if len(kept) <= _MOST_OTHERS:
-                kept.setdefault(each[0].id.partition("[")[0], each)
+                kept.setdefault(each[0].family, each)
         found = list(kept.values())
         if self._frugal and times and (least := min(times, key=_workspace)) not in found:
             found.append(least)
