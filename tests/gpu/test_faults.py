@@ -31,6 +31,7 @@ from forked import in_child
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.alone,  # some take nearly all memory of the GPU
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none"),
 ]
 

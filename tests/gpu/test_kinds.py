@@ -150,6 +150,7 @@ def test_a_bound_plan_is_captured_in_a_cuda_graph(text: str, live: DeviceFacts) 
         out = spoil_(empty(problem.output, "cuda"))
         workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
         call = bind(plan, {**given, problem.outputs[-1]: out}, workspace)
+        torch.cuda.synchronize()  # what makes the operands, and spoils `out`, runs on another stream
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             call()
@@ -174,6 +175,7 @@ def test_a_public_plan_is_bound_and_captured(text: str, algorithm: str) -> None:
     y = spoil_(empty(ready.problem.output, "cuda"))
     workspace = torch.empty(ready.workspace_bytes, dtype=torch.uint8, device="cuda")
     call = ready.bind(**given, y=y, workspace=workspace)
+    torch.cuda.synchronize()  # what makes the operands, and spoils `y`, runs on another stream
     with torch.cuda.stream(side := torch.cuda.Stream()):
         assert call() is y
     side.synchronize()
