@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.engine.optimize import optimize
-from convwright.engine.running.cuda_graph import CudaGraph
+from convwright.engine.running.cuda_graph import CudaGraph, GraphPlace
 from convwright.measuring.clock import WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
@@ -164,7 +164,7 @@ def off(outputs: Any, exact: Tensor) -> float:
 
 def captured(run: _Run, device: torch.device) -> _Run:
     """The run as a CUDA graph."""
-    return CudaGraph(run, device).replay
+    return CudaGraph(run, GraphPlace(device)).replay
 
 
 def ended(run: _Run, x: Tensor) -> Callable[[], Tensor]:

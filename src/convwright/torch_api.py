@@ -38,8 +38,11 @@ _has_cuda = hasattr(_C, "_cuda_getDevice")
 current_gpu: Callable[[], int] = _C._cuda_getDevice if _has_cuda else _without_cuda
 current_stream: Callable[[int], int] = _C._cuda_getCurrentRawStream if _has_cuda else _without_cuda
 is_capturing: Callable[[], bool] = _C._cuda_isCurrentStreamCapturing if _has_cuda else lambda: False
-# Ends what a capture has begun: that a GPU's memory comes from a pool.
+# By a GPU's index and a pool's handle: from then on the memory of this thread's tensors comes from the pool, which is
+# held as well; no longer, as a capture does it too; and what was held is let go.
+allocate_to_pool: Callable[[int, Any], None] = getattr(_C, "_cuda_beginAllocateCurrentThreadToPool", _without_cuda)
 end_allocating_to_pool: Callable[[int, Any], None] = getattr(_C, "_cuda_endAllocateToPool", _without_cuda)
+release_pool: Callable[[int, Any], None] = getattr(_C, "_cuda_releasePool", _without_cuda)
 # Has the current GPU spin for so many cycles.
 spin: Callable[[int], None] = _torch.cuda._sleep
 # True in a child that was forked off a process which used CUDA.

@@ -154,6 +154,33 @@ def test_it_outlives_everything_around_it() -> None:
     assert all(bool(tensor.isnan().all()) for tensor in unrelated)
 
 
+class Correlated(nn.Module):
+    """A product over so many places that cuBLAS adds up parts of it in its workspace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(8, 16, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = self.conv(x).flatten(2)
+        return torch.bmm(places, places.transpose(1, 2))
+
+
+@pytest.mark.alone
+def test_a_graph_keeps_the_workspace_of_cublas_that_pytorch_frees() -> None:
+    model, x = Correlated().cuda().eval(), images(1, 8, 256, 256)
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    wanted = engine(x)
+    torch._C._cuda_clearCublasWorkspaces()  # as `torch.compile` does
+    torch.cuda.empty_cache()
+    unrelated = [torch.zeros(32 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+    assert torch.equal(engine(x), wanted)
+    assert not any(bool(tensor.any()) for tensor in unrelated)
+    engine.profile(x)
+    assert torch.equal(engine(x), wanted)
+
+
 class Pixels(nn.Module):
     """As of a ConvNeXt."""
 

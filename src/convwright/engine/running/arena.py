@@ -7,6 +7,7 @@ from threading import RLock
 import torch
 
 from convwright import torch_api
+from convwright.engine.running.cuda_graph import GraphPlace
 from convwright.errors import Refused
 from convwright.forking import forks
 from convwright.tensors import aligned_bytes
@@ -15,14 +16,14 @@ from convwright.tensors import aligned_bytes
 class Arena:
     """One block of ``memory``. Several programs may lie in it that take turns.
 
-    On a GPU their CUDA graphs share a ``pool`` for what PyTorch's operators make.
+    On a GPU their CUDA graphs are captured in one ``place``.
     """
 
     def __init__(self, nbytes: int, device: torch.device) -> None:
         with torch.inference_mode(False):  # or else nothing could be written outside of that mode
             self.memory = aligned_bytes(nbytes, device)
         self._device, self._is_on_gpu = device, device.type == "cuda"
-        self.pool = torch.cuda.graph_pool_handle() if self._is_on_gpu else None
+        self.place = GraphPlace(device) if self._is_on_gpu else None
         self._last_stream = torch.cuda.current_stream(device) if self._is_on_gpu else None
         self._turn, self._forks = RLock(), forks()
 

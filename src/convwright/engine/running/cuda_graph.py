@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import finalize
 
 import torch
 
-_new_stream: Any = torch.cuda.Stream
+from convwright import torch_api
+from convwright.errors import BackendError
+
+_external_stream: Any = torch.cuda.ExternalStream
 _memory_snapshot: Any = torch.cuda.memory_snapshot
 # The first call compiles, loads and plans; the second finds everything as a replay will.
 _WARM_UPS = 2
+_NON_BLOCKING = 1
+
+
+class GraphPlace:
+    """Where CUDA graphs are captured that never run at the same time: a stream on which nothing else ever runs, and a
+    pool of memory, which outlives the last of the graphs.
+
+    cuBLAS has a workspace for each stream, and a graph goes on using that of the stream on which it was captured. But
+    PyTorch can free it at any time: `torch.compile` frees all of them, and so may the end of another graph. Here it
+    lies in the pool, of which nobody else is given memory.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        self.pool: Any = torch.cuda.graph_pool_handle()
+        self.stream = _own_stream(self.device)
+        torch_api.allocate_to_pool(self.device.index, self.pool)
+        torch_api.end_allocating_to_pool(self.device.index, self.pool)
+        # At the end of the process the driver may be gone.
+        finalize(self, torch_api.release_pool, self.device.index, self.pool).atexit = False
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """On the stream, with memory of the pool."""
+        torch_api.allocate_to_pool(self.device.index, self.pool)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:
+            torch_api.end_allocating_to_pool(self.device.index, self.pool)
+            torch_api.release_pool(self.device.index, self.pool)
+
+    @property
+    def nbytes(self) -> int:
+        """What PyTorch's allocator keeps in the pool."""
+        held = (each for each in _memory_snapshot() if tuple(each["segment_pool_id"]) == tuple(self.pool))
+        return sum(each["total_size"] for each in held)
 
 
 class CudaGraph:
-    """``run`` as a CUDA graph. All memory that it touches must live as long as this.
+    """``run`` as a CUDA graph. All memory that it touches must live as long as this. Replays run on the current
+    stream."""
 
-    Replays run on the current stream. Graphs that never run at the same time may share a ``pool`` of memory.
-    """
-
-    def __init__(self, run: Callable[[], object], device: torch.device, pool: Any = None) -> None:
-        self._graph = torch.cuda.CUDAGraph()
-        stream: torch.cuda.Stream = _new_stream(device)
-        with torch.cuda.device(device):
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+    def __init__(self, run: Callable[[], object], place: GraphPlace) -> None:
+        self._place, self._graph = place, torch.cuda.CUDAGraph()
+        with torch.cuda.device(place.device):
+            place.stream.wait_stream(torch.cuda.current_stream())
+            with place.entered():
                 for _ in range(_WARM_UPS):
                     run()
             # On the same stream, since libraries keep handles by stream and make none during a capture. Other threads,
             # such as a data loader's, may go on using CUDA meanwhile.
-            with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self._graph, pool=place.pool, stream=place.stream, capture_error_mode="thread_local"):
                 run()
-            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.current_stream().wait_stream(place.stream)
 
     def replay(self) -> None:
         self._graph.replay()
 
-    @property
-    def nbytes(self) -> int:
-        """What PyTorch's allocator keeps for the graph."""
-        pool = tuple(self._graph.pool())
-        held = (each for each in _memory_snapshot() if tuple(each["segment_pool_id"]) == pool)
-        return sum(each["total_size"] for each in held)
+
+def _own_stream(device: torch.device) -> Any:
+    """A new stream. PyTorch's own 32 are handed out in turn."""
+    stream = ctypes.c_void_p()
+    with torch.cuda.device(device):
+        torch.cuda.current_stream().synchronize()  # so that the device's context is there, and current
+        status = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING)
+    if status:
+        raise BackendError(f"cuStreamCreate of the CUDA driver failed with status {status}")
+    return _external_stream(stream.value, device)

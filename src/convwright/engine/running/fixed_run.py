@@ -17,11 +17,11 @@ class FixedRun:
     operator that makes its own output costs a copy to where the output of the first run lies."""
 
     def __init__(self, program: Program) -> None:
-        self._program, self.inputs = program, program.fixed_inputs()
+        self._program, self.inputs, self._place = program, program.fixed_inputs(), program.arena.place
         self._values: Values = []
         self._graph = None
-        if program.device.type == "cuda":
-            self._graph = CudaGraph(self._begin, program.device, program.arena.pool)
+        if self._place is not None:
+            self._graph = CudaGraph(self._begin, self._place)
         else:
             self._begin()
         names, inputs = program.assignment.outputs, program.assignment.inputs
@@ -31,6 +31,7 @@ class FixedRun:
                           for name in names]  # fmt: skip
 
     def _begin(self) -> None:
+        self._values = []  # whose memory the new ones may have
         self._values = self._computed()
 
     def _computed(self) -> Values:
@@ -74,4 +75,4 @@ class FixedRun:
     @property
     def pool_bytes(self) -> int:
         """What PyTorch's allocator keeps for the graph, and for those that share its pool."""
-        return 0 if self._graph is None else self._graph.nbytes
+        return 0 if self._place is None else self._place.nbytes

@@ -38,7 +38,9 @@ def _on_gpu(program: Program, given: Sequence[Tensor]) -> list[float]:
     comparing all of them with a graph that has no events, and taken off."""
     program.take(given)
     marks = [_event(external=True) for _ in range(len(program.assignment.steps) + 1)]
-    plain, marked = (CudaGraph(run, program.device) for run in (program.rerun, lambda: _marked(program, marks)))
+    place = program.arena.place
+    assert place is not None
+    plain, marked = (CudaGraph(run, place) for run in (program.rerun, lambda: _marked(program, marks)))
 
     def moments(graph: CudaGraph, events: Sequence[torch.cuda.Event]) -> list[float]:
         graph.replay()
