@@ -22,7 +22,7 @@ _KEY = ("network", "batch", "dtype", "size", "tf32")
 def table(lines: Lines) -> str:
     """Each network with the times of an engine, of `torch.compile` and of the best that PyTorch itself does."""
     lines = list({tuple(line.get(name) for name in _KEY): line for line in lines}.values())
-    lines.sort(key=lambda line: (line["dtype"], -line["batch"], line["size"] or 0))
+    lines.sort(key=lambda line: (line["dtype"] != "fp16", line["dtype"], -line["batch"], line["size"] or 0))
     body = "\n".join(map(_row, lines))
     ratios = [Interval(1 / each["value"], 1 / each["high"], 1 / each["low"])
               for each in (line["ratio"]["ratio"] for line in lines)]  # fmt: skip
@@ -31,9 +31,9 @@ def table(lines: Lines) -> str:
     known = lines[0]["conditions"]
     where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in ("threads", "torch") if word in known)])
     return (
-        "| network | batch | engine | `torch.compile` | PyTorch | times faster than the best | built in |\n"
-        f"|---|---|---|---|---|---|---|\n{body}\n\n"
-        f"{where}; {lines[0]['dtype']}; of one call, in a process whose store was empty; {_PYTORCH[_on(known)]}; "
+        "| network | type | batch | engine | `torch.compile` | PyTorch | times faster than the best | built in |\n"
+        f"|---|---|---|---|---|---|---|---|\n{body}\n\n"
+        f"{where}; of one call, in a process whose store was empty; {_PYTORCH[_on(known)]}; "
         f"{mean.value:.2f} times as fast as the best in the geometric mean."
     )
 
@@ -54,7 +54,7 @@ def _row(line: dict[str, Any]) -> str:
     compiled = min((us[name] for name in _COMPILED if name in us), default=None)
     called, size = _CALLED[line["network"]], line["size"]
     cells = [
-        called + (f", {size}x{size}" if size else ""), str(line["batch"]), _time(us["engine"]),
+        called + (f", {size}x{size}" if size else ""), line["dtype"], str(line["batch"]), _time(us["engine"]),
         "–" if compiled is None else _time(compiled), _time(own), f"{1 / line['ratio']['ratio']['value']:.2f}",
         f"{line['built_s']:.0f} s",
     ]  # fmt: skip
