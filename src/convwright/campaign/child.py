@@ -106,7 +106,8 @@ def plan(say: Any, campaign: Campaign, drawn: Drawn) -> Plan:
     here = _here()
     policy = resolved(Policy(), drawn.problem, here.facts)
     random = Random(f"{campaign.seed} {drawn.number} candidates")
-    listed = worth_measuring(drawn.problem, here.facts, policy, most=campaign.most, random=random)
+    most = campaign.most_of(drawn.number)
+    listed = worth_measuring(drawn.problem, here.facts, policy, most=most, random=random)
     kernels = _kernels(listed)
     if kernels:
         from convwright.tuning.compile_queue import Priority, compile_queue

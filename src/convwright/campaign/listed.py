@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
@@ -20,14 +20,14 @@ from convwright.tuning.ranking import by_promise
 # What needs, at the peak rates of the device, so many times as long as the best that is known, tells a predictor
 # nothing that it does not know from physics.
 SLOWER = 5.0
-# So many times fewer than `most` are added at least whose algorithm has another candidate, or that are rewrites.
-_OTHERS = 3
+# One in so many candidates may be a chain of rewrites around another problem's.
+_FOR_A_REWRITE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A candidate that is to be measured. ``broken`` says why it cannot be: it was not compiled. Of ``first`` ones each
-    is the only one of its algorithm: they are measured however slow they are."""
+    """A candidate that is to be measured. ``broken`` says why it cannot be: it was not compiled. ``first`` ones stand
+    for their algorithms: they are measured however slow they are."""
 
     candidate: Candidate
     fingerprint: str
@@ -43,13 +43,13 @@ def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bo
 def worth_measuring(
     problem: Problem, device: DeviceFacts, policy: Policy, *, most: int, random: Random
 ) -> list[Listed]:
-    """About so many candidates: PyTorch's own call first, then what is expected to be fast.
+    """So many candidates: PyTorch's own call first, then what is expected to be fast.
 
-    One of each algorithm is always among them, chains of rewrites aside. Where that leaves few places, some others are
-    added all the same: configurations of an algorithm differ as much as algorithms do.
+    Half are the best of the algorithms that promise most. The rest is drawn: in turn one of the other algorithms, and
+    one of all other candidates, since configurations of an algorithm differ as much as algorithms do.
     """
     direct = _allowed(listing.candidates(listing.direct(problem, device, policy)), policy)
-    chains = _allowed(listing.candidates(listing.rewritten(problem, device, policy)), policy)
+    chains = _chains(problem, device, policy, max(1, most // _FOR_A_REWRITE), random)
     best_us = _least_expected_us(direct, device)
     first, others = list[Candidate](), list[Candidate]()
     known = set[str]()
@@ -57,9 +57,13 @@ def worth_measuring(
         (others if candidate.family in known else first).append(candidate)
         known.add(candidate.family)
     others = [each for each in (*others, *chains) if best_us is None or not is_hopeless(each, device, best_us)]
-    chosen = [*first, *_mixed(others, random)[: max(most - len(first), most // _OTHERS)]]
+    own, first = [each for each in first if is_torch(each)], [each for each in first if not is_torch(each)]
+    likely, unlikely = first[: most // 2], first[most // 2 :]
+    random.shuffle(unlikely)
+    chosen = [*own, *likely, *_in_turn(unlikely, _mixed(others, random))][: max(most, len(own))]
     chosen.sort(key=lambda each: (not is_torch(each) or each.inner is not None, _expected_us(each, device) or 0.0))
-    return [Listed(each, listing.fingerprint(each, device), each in first) for each in chosen]
+    alone = {*own, *first}
+    return [Listed(each, listing.fingerprint(each, device), each in alone) for each in chosen]
 
 
 def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:
@@ -68,7 +72,25 @@ def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:
     kernels, others = ([each for each in listed if each.leaf.compiles is compiles] for compiles in (True, False))
     random.shuffle(kernels)
     random.shuffle(others)
-    return [each for pair in zip_longest(kernels, others) for each in pair if each is not None]
+    return _in_turn(kernels, others)
+
+
+def _chains(problem: Problem, device: DeviceFacts, policy: Policy, most: int, random: Random) -> list[Candidate]:
+    """Some chains of rewrites, around candidates for so many other problems: to list all would take several times as
+    long as the rest."""
+    inner = listing.inner_problems(problem, device)
+    some = set(random.sample(inner, min(most, len(inner))))
+
+    def promising(problem: Problem) -> Sequence[Candidate]:
+        if problem not in some:
+            return ()
+        return listing.first_of_each(listing.candidates(listing.direct(problem, device, policy)), policy)
+
+    return _allowed(listing.candidates(listing.rewritten(problem, device, policy, promising)), policy)
+
+
+def _in_turn(some: Iterable[Candidate], others: Iterable[Candidate]) -> list[Candidate]:
+    return [each for pair in zip_longest(some, others) for each in pair if each is not None]
 
 
 def _allowed(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:

@@ -43,7 +43,9 @@ def sample(
     deadline: Annotated[
         str, typer.Option(metavar="TIME", help="The most that one candidate may take.")
     ] = f"{DEADLINE_S:.0f}s",
-    most: Annotated[int, typer.Option(metavar="N", help="About how many candidates of a problem.")] = MOST_CANDIDATES,
+    most: Annotated[
+        int, typer.Option(metavar="N", help="How many candidates of a problem; of one in eight four times as many.")
+    ] = MOST_CANDIDATES,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers measure: tcp://host:8786.")
     ] = None,
