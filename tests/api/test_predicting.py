@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_device_that_is_not_here_is_predicted() -> None:
-    found = cw.predict(TEXT, device="h200")
+    found = cw.predict(TEXT, device="h100")
     assert found.model.origin is Origin.DATA_SHEET
     ids = [verdict.predicted.candidate.id for verdict in found.verdicts]
     assert "torch/default" in ids
@@ -49,6 +49,17 @@ def test_a_device_that_is_not_here_is_predicted() -> None:
     times = [each.predicted.us for each in found.verdicts if each.allowed]
     assert times[0] <= min(times) * 1.03
     assert strict_json.loads(strict_json.dumps(strict_json.in_words(found.to_json())))["choice"] == ids[0]
+
+
+def test_a_shipped_model_knows_problems_like_those_of_networks() -> None:
+    found = cw.predict(TEXT, device="h200")
+    assert found.model.origin is Origin.SHIPPED
+    predictions = [each.predicted.prediction for each in found.verdicts if each.allowed]
+    assert sum(each is not None and each.in_domain for each in predictions) > len(predictions) / 2
+    assert found.choice is not None
+    bounds = found.choice.predicted.prediction
+    assert bounds is not None
+    assert bounds.time_us.high < 4 * bounds.time_us.value
 
 
 def test_memory_is_operands_result_and_workspace() -> None:

@@ -117,7 +117,7 @@ def predict(
 
     >>> found = predict("mb32ic64ih56oc64kh3ph1 dt:fp16", device="h200")
     >>> found.choice.won, found.choice.predicted.prediction.in_domain
-    (True, False)
+    (True, True)
     """
     check_policy(policy)
     posed = problem(what, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, direction=direction)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # A bucket has at least so many errors: with fewer, its quantile is mostly chance.
 _FEWEST = 50
-_MOST_BUCKETS = 6
+# Short times scatter more by noise, and long ones since few are known of. Equally full buckets would mix the long ones.
+_EDGES_US = (5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,23 @@ def calibrate(
     if not 0 < coverage < 1:
         raise BadInput(f"coverage must lie between 0 and 1, got {coverage!r}")
     errors = np.abs(np.log(measured_us / predicted_us))
-    buckets = max(1, min(_MOST_BUCKETS, len(errors) // _FEWEST))
-    inner = np.quantile(predicted_us, np.arange(1, buckets) / buckets) if buckets > 1 else np.empty(0)
-    edges = tuple(float(edge) for edge in np.unique(inner))
+    edges = _full_enough(predicted_us)
     bucket = _bucket(predicted_us, edges)
     factors = tuple(conformal_quantile(errors[bucket == each], coverage) for each in range(len(edges) + 1))
     return ConformalIntervals(coverage, edges, factors)
+
+
+def _full_enough(predicted_us: NDArray[float64]) -> tuple[float, ...]:
+    """Edges with enough rows between each two of them, below the first and above the last."""
+    import numpy as np
+
+    ordered, edges, begun = np.sort(predicted_us), list[float](), 0
+    for edge in _EDGES_US:
+        end = int(np.searchsorted(ordered, edge))
+        if end - begun >= _FEWEST and len(ordered) - end >= _FEWEST:
+            edges.append(edge)
+            begun = end
+    return tuple(edges)
 
 
 def conformal_quantile(scores: NDArray[float64] | Sequence[float], coverage: float) -> float:

@@ -29,9 +29,9 @@ MOST_OF_AN_ORIGIN = 600
 FEWEST_ROWS = 100
 _FEWEST_ENERGIES = 200
 # Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
-# as long.
+# as long. With squared errors it is 20.9 % in place of 18.6 (median, 16,000 candidates of an H200).
 _MANY_ROWS = TreeSettings(
-    trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("squared_error",), members=1
+    trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("absolute_error",), members=1
 )
 _FEW_ROWS = TreeSettings(
     trees=120, leaves=12, learning_rate=0.1, features_per_split=0.5, losses=("squared_error",), members=1

@@ -58,8 +58,8 @@ def served(device: DeviceFacts, store: Path | None = None, model: Path | str | N
     """The model for a device: ``model``, or else the one beside the file ``store``, or a shipped one, or none.
 
     >>> from convwright.core.profiles import profile
-    >>> served(profile("h200")).origin
-    <Origin.DATA_SHEET: 'data sheet'>
+    >>> served(profile("h200")).origin, served(profile("h100")).origin
+    (<Origin.SHIPPED: 'shipped'>, <Origin.DATA_SHEET: 'data sheet'>)
     """
     if model is not None:
         return _loaded(Path(model), Origin.GIVEN, device)
