@@ -269,3 +269,8 @@ def test_commands_and_functions_take_a_url(
     monkeypatch.setenv("CONVWRIGHT_STORE", url)
     settings.cache_clear()
     assert f'"store": "{StoreUrl(url)}"' in run("show-env", "--json")
+
+
+def test_no_model_can_be_put_beside_it(server: PostgresqlServer) -> None:
+    with pytest.raises(BadInput, match=r"^no model can be put beside a store on a server: name its file with `out`"):
+        cw.learn(device="h200", store=server.url())

@@ -35,6 +35,8 @@ def learn(
     """
     facts = device_facts(device)
     with using(store) as kept:
+        if out is None and kept.path is None and kept.place is not None:
+            raise BadInput("no model can be put beside a store on a server: name its file with `out` (`--out`)")
         if observations is None:
             known = list(kept.observations(device=facts.key))
         elif isinstance(observations, Path | str):
