@@ -200,6 +200,7 @@ def test_a_bucket_is_profiled_and_compared() -> None:
     model = convolutions()
     made = planned(model, images(1, 4, 8, 8), [1, 4])
     assert made.profile(images(4, 4, 8, 8)).steps
+    assert made.profile().steps
     assert made.compare(model, images(1, 4, 8, 8)).first_over is None
     with pytest.raises(BadInput, match="must have all sizes of a bucket, here 1, 4"):
         made.profile(images(3, 4, 8, 8))

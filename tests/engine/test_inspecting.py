@@ -49,6 +49,8 @@ def test_a_profile_has_every_step_as_table_json_and_trace(tmp_path: Path) -> Non
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [event["name"] for event in events] == [step.name for step in profile.steps]
     assert events[1]["ts"] == pytest.approx(events[0]["dur"])
+    engine.input.copy_(X)
+    assert [step.name for step in engine.profile().steps] == [step.name for step in profile.steps]
 
 
 def test_no_step_is_over_its_tolerance() -> None:

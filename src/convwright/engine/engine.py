@@ -221,8 +221,8 @@ class Engine:
         return replace(report, pool=self._at_rest.pool_bytes, context=context, eager=eager)
 
     def profile(self, *inputs: Any) -> Profile:
-        """What each step takes where it runs, on these inputs."""
-        given, _ = torch_api.flatten(inputs)
+        """What each step takes where it runs, on these inputs; by default on what ``input`` holds."""
+        given = torch_api.flatten(inputs)[0] if inputs else self._at_rest.inputs
         self._check(given)
         return Profile.of(self.assignment, self.step_times(given))
 

@@ -133,8 +133,8 @@ class BucketedEngine:
         return replace(self.largest.memory_report(), weights=nbytes_of(held))
 
     def profile(self, *inputs: Any) -> Profile:
-        """What each step takes where it runs, on inputs of a bucket."""
-        return self._taking(inputs).profile(*inputs)
+        """What each step takes where it runs, on inputs of a bucket; by default in the largest."""
+        return (self._taking(inputs) if inputs else self.largest).profile(*inputs)
 
     def compare(self, model: nn.Module, *inputs: Any, **options: Any) -> Comparison:
         """Hold each step against float64 on inputs of a bucket, as ``Engine.compare`` does."""

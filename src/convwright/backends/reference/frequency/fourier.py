@@ -12,6 +12,7 @@ from convwright.backends.reference.frequency.spectra import Spectra
 from convwright.backends.reference.operands import wide
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
@@ -40,11 +41,21 @@ def lines(problem: ConvProblem) -> list[Line]:
 
 
 def without_products(problem: ConvProblem) -> str | None:
-    """Why no transform serves a result that is 0 everywhere since every tap meets padding alone; None where one may.
-    What is left of rounding errors would be all of it."""
-    if problem.macs or not problem.n:
+    """Why no transform serves a result of which some elements are sums of no products; None where one may. They must be
+    0, and what is left of rounding errors would be all of them."""
+    if not problem.n or all(_is_met(axis, problem.direction) for axis in problem.axes):
         return None
-    return f"every tap meets padding alone: an input of {problem.x.shape[2:]}, padded by {problem.padding}"
+    return (
+        f"some results are sums of no products, which must be exactly 0: an input of {problem.x.shape[2:]}, padded by "
+        f"{problem.padding}, with strides of {problem.stride}"
+    )
+
+
+def _is_met(axis: Axis, direction: Direction) -> bool:
+    """Whether all elements of the result along a dimension are sums of at least one product."""
+    if direction is Direction.FORWARD:
+        return axis.outputs_met() == axis.out
+    return axis.touched() == axis.size if direction is Direction.BACKWARD_DATA else axis.taps_met() == axis.taps
 
 
 def links_us(device: DeviceFacts) -> float:
