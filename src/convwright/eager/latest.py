@@ -7,10 +7,7 @@ from convwright.tuning.session import Choice
 
 
 class _Latest:
-    __slots__ = ("choice",)
-
-    def __init__(self) -> None:
-        self.choice: Choice | None = None
+    choice: Choice | None = None
 
 
 latest = _Latest()
