@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import finalize
 
@@ -15,8 +15,6 @@ from convwright.errors import BackendError
 
 _external_stream: Any = torch.cuda.ExternalStream
 _memory_snapshot: Any = torch.cuda.memory_snapshot
-# The first call compiles, loads and plans; the second finds everything as a replay will.
-_WARM_UPS = 2
 _NON_BLOCKING = 1
 
 
@@ -25,8 +23,8 @@ class GraphPlace:
     pool of memory, which outlives the last of the graphs.
 
     cuBLAS has a workspace for each stream, and a graph goes on using that of the stream on which it was captured. But
-    PyTorch can free it at any time: `torch.compile` frees all of them, and so may the end of another graph. Here it
-    lies in the pool, of which nobody else is given memory.
+    PyTorch can free it at any time: `torch.compile` frees all of them, and the end of a graph those of its stream. Here
+    it lies in the pool, of which nobody else is given memory. PyTorch 2.11 keeps its 32 MiB when the place is gone.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -41,6 +39,7 @@ class GraphPlace:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """On the stream, with memory of the pool."""
+        torch.cuda.empty_cache()  # which PyTorch does not do by itself where memory runs out in there
         torch_api.allocate_to_pool(self.device.index, self.pool)
         try:
             with torch.cuda.stream(self.stream):
@@ -63,15 +62,26 @@ class CudaGraph:
     def __init__(self, run: Callable[[], object], place: GraphPlace) -> None:
         self._place, self._graph = place, torch.cuda.CUDAGraph()
         with torch.cuda.device(place.device):
+            run()  # compiles, and makes what steps keep, which other graphs of the place must not overwrite
             place.stream.wait_stream(torch.cuda.current_stream())
             with place.entered():
-                for _ in range(_WARM_UPS):
-                    run()
-            # On the same stream, since libraries keep handles by stream and make none during a capture. Other threads,
-            # such as a data loader's, may go on using CUDA meanwhile.
-            with torch.cuda.graph(self._graph, pool=place.pool, stream=place.stream, capture_error_mode="thread_local"):
-                run()
+                run()  # makes what libraries keep for the stream: during a capture they make nothing
+            self._capture(run)
             torch.cuda.current_stream().wait_stream(place.stream)
+
+    def _capture(self, run: Callable[[], object]) -> None:
+        # Other threads, such as a data loader's, may go on using CUDA meanwhile.
+        place, mode = self._place, "thread_local"
+        try:
+            with (
+                torch.cuda.stream(place.stream),  # which a capture that fails does not leave
+                torch.cuda.graph(self._graph, pool=place.pool, stream=place.stream, capture_error_mode=mode),
+            ):
+                run()
+        except BaseException:
+            with suppress(RuntimeError):  # where a capture that failed goes on taking memory of the pool
+                torch_api.end_allocating_to_pool(place.device.index, place.pool)
+            raise
 
     def replay(self) -> None:
         self._graph.replay()
