@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from time import monotonic
@@ -17,56 +12,15 @@ import convwright as cw
 from convwright.campaign import cluster as cluster_module
 from convwright.errors import BadInput
 from convwright.store.store import Store
+from dask_cluster import Cluster, free_port
 
 pytest.importorskip("distributed")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-class Cluster:
-    """A scheduler and a worker, which can be killed and started again."""
-
-    def __init__(self, port: int, resources: str = "CPU=1") -> None:
-        self.address = f"tcp://127.0.0.1:{port}"
-        self._words = (
-            ("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
-            ("worker", self.address, "--nthreads", "1", "--no-nanny", "--resources", resources, "--no-dashboard"),
-        )
-        self._running: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        for words in self._words:
-            self._running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "dask", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-                )
-            )  # fmt: skip
-
-    def kill(self) -> None:
-        """With all of their processes."""
-        for process in self._running:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._running.clear()
-
-    def __enter__(self) -> Cluster:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.kill()
 
 
 @pytest.mark.slow
 def test_a_worker_and_a_scheduler_that_are_killed_and_started_again_cost_nothing_but_time(tmp_path: Path) -> None:
     place, began_s, before = tmp_path / "store.sqlite", monotonic(), 0
-    with Cluster(free_port()) as cluster:
+    with Cluster("CPU=1") as cluster:
 
         def progress(done: int, total: int, what: str) -> None:
             nonlocal before

@@ -21,6 +21,7 @@ from convwright.campaign.lane import Job, work_on
 from convwright.campaign.series import Series
 from convwright.campaign.site import sites
 from convwright.campaign.tally import Tally
+from convwright.clusters import connect
 from convwright.errors import BackendError, BadInput, ConvwrightError, StoreError, first_line
 from convwright.store.claims import Claims, device_if_free
 from convwright.store.store import Store
@@ -97,7 +98,7 @@ def work_in_shifts(
         try:
             while (left_s := seconds - (monotonic() - begun_s)) > 0:
                 try:
-                    with _client(address, min(left_s, _CONNECTING_S)) as client:
+                    with connect(address, min(left_s, _CONNECTING_S)) as client:
                         _check(client, address, RESOURCES[device], done, left_s)
                         _shifts(client, Shift(campaign, device, place, left_s, run), done, begun_s + seconds, heard)
                 except OSError as error:  # the scheduler is gone, or not there yet
@@ -123,16 +124,6 @@ class _Done:
     def add(self, result: Mapping[str, Any]) -> None:
         self.devices.add(str(result["device"]))
         self.tally.add_counts(int(result["problems"]), Counter(result["outcomes"]))
-
-
-def _client(address: str, timeout_s: float) -> Any:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise BadInput(
-            "a cluster is reached by Dask, which is not installed here: pip install 'convwright[cluster]'"
-        ) from error
-    return Client(address, timeout=timeout_s, set_as_default=False)
 
 
 def _check(client: Any, address: str, resource: str, done: _Done, within_s: float) -> None:

@@ -32,20 +32,39 @@ def place(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="In the simulation, how long an image waits for a batch to fill.")
     ] = 0.0,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run the jobs on the workers of a Dask scheduler, such as tcp://host:8786.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="With --run, how long a job runs at most, and a stream.")] = 10.0,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the schedule to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
     store: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs.
+    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs without --run.
 
-    What no [[estimate]] says of a [[model]] is predicted.
+    What no [[estimate]] says of a [[model]] is predicted. With --run each worker of the cluster is an instance of the
+    device whose name it offers as a resource. It is said how long batches took beside what was predicted, and what a
+    lost worker has not done is placed anew.
     """
     from convwright import placement, strict_json
     from convwright.report.words.progress import progress_bar
 
     given = placement.read_spec(spec)
+    if run is not None:
+        with progress_bar(PREDICTING) as bar:
+            came = placement.run_jobs(
+                given.jobs, given.devices, given.estimates, objective, cluster=run, models=_models(given, every=True),
+                seconds=seconds, store=store, progress=bar, gap=gap, limit_s=limit,
+            )  # fmt: skip
+        print(strict_json.dumps(came.to_json()) if as_json else came)
+        return
     with progress_bar(PREDICTING) as bar:
         found = placement.place(
             given.jobs, given.devices, given.estimates, objective, models=_models(given), store=store, progress=bar,
@@ -66,13 +85,14 @@ def place(
         )
 
 
-def _models(given: Spec) -> dict[str, tuple[Any, ...]]:
-    """The models that are to be predicted. A model whose estimates are all given need not be there."""
+def _models(given: Spec, *, every: bool = False) -> dict[str, tuple[Any, ...]]:
+    """The models that are to be predicted, or every one. A model whose estimates are all given need not be there to be
+    placed."""
     from convwright.cli.model_target import model_and_example
     from convwright.placement.predicted import missing
 
     keys = {each.key for each in missing(given.jobs, given.devices, given.estimates, {m.key for m in given.models})}
     return {
         each.key: (*model_and_example(each.target, each.dtype), each.precision)
-        for each in given.models if each.key in keys
+        for each in given.models if every or each.key in keys
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Which jobs run on which devices, and with which batch sizes, by predictions that are given. No torch.
 
 Input: jobs, devices, and estimates of each job on each device. Output: the best placement, with its schedule, a lower
-bound, and what limits it; the curve of two objectives; latencies from a simulation.
+bound, and what limits it; the curve of two objectives; latencies from a simulation; what came of it on a cluster.
 Read first: ``jobs``, ``ways``, ``place``.
 """
 
@@ -12,7 +12,11 @@ from convwright.placement.pareto import pareto
 from convwright.placement.picture import draw
 from convwright.placement.place import place
 from convwright.placement.placement import Placement
+from convwright.placement.run import Execution, run_jobs
 from convwright.placement.simulate import simulate
 from convwright.placement.spec import Spec, read_spec
 
-__all__ = ["Device", "Estimate", "Job", "Placement", "Spec", "draw", "pareto", "place", "read_spec", "simulate"]
+__all__ = [
+    "Device", "Estimate", "Execution", "Job", "Placement", "Spec", "draw", "pareto", "place", "read_spec", "run_jobs",
+    "simulate",
+]  # fmt: skip

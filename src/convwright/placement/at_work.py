@@ -1,0 +1,99 @@
+"""What a worker of a cluster does for a placement: it builds the engine of a job, and runs batches."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from convwright.engine.engine import Engine
+
+# So many batches are begun before the clock is looked at: to look makes a GPU wait.
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Batches of one job. ``model`` is pickled: a module, an example of its input, and a precision or None. It runs on
+    the CPU, or on the worker's GPU if it has one. A stream has a ``rate_per_s``, and lasts ``seconds``; another job
+    ends after all ``images``, or after so long."""
+
+    key: str
+    model: bytes
+    batch: int
+    on_cpu: bool
+    seconds: float
+    images: int | None = None
+    rate_per_s: float | None = None
+
+
+class Done(NamedTuple):
+    """How many batches ran, for how long in all, and how long it took to build the engine; 0 if it was there."""
+
+    batches: int
+    run_s: float
+    built_s: float
+
+
+_engines: dict[tuple[str, bytes, int, bool], Engine] = {}
+
+
+def work(task: Task) -> Done:
+    """Run a task. Its engine is kept for tasks after it."""
+    begun = perf_counter()
+    name = task.key, task.model, task.batch, task.on_cpu
+    is_new = name not in _engines
+    if is_new:
+        _engines[name] = _built(task)
+    engine, built_s = _engines[name], perf_counter() - begun
+    _finish(engine)
+    batches, run_s = _all(engine, task) if task.rate_per_s is None else _stream(engine, task, task.rate_per_s)
+    return Done(batches, run_s, built_s if is_new else 0.0)
+
+
+def _built(task: Task) -> Engine:
+    import torch
+
+    from convwright import torch_api
+    from convwright.engine.export.inputs import inputs_of
+    from convwright.engine.optimize import optimize
+    from convwright.engine.predict import with_batch
+
+    module, example, precision = pickle.loads(task.model)
+    device = "cpu" if task.on_cpu or not torch.cuda.is_available() else "cuda"
+    tensors, nesting = torch_api.flatten(with_batch(inputs_of(example), task.batch))
+    there = [torch.zeros_like(each, device=device) for each in tensors]
+    inputs = tuple(torch_api.unflatten(there, nesting))
+    engine = optimize(module.to(device), inputs, precision=precision)
+    engine.run()
+    return engine
+
+
+def _all(engine: Engine, task: Task) -> tuple[int, float]:
+    wanted, done, begun = -(-(task.images or 0) // task.batch), 0, perf_counter()
+    while done < wanted and perf_counter() - begun < task.seconds:
+        for _ in range(min(_AT_ONCE, wanted - done)):
+            engine.run()
+            done += 1
+        _finish(engine)
+    return done, perf_counter() - begun
+
+
+def _stream(engine: Engine, task: Task, rate_per_s: float) -> tuple[int, float]:
+    done, busy_s, begun, every_s = 0, 0.0, perf_counter(), task.batch / rate_per_s
+    while done * every_s < task.seconds:
+        sleep(max(0.0, begun + done * every_s - perf_counter()))
+        started = perf_counter()
+        engine.run()
+        _finish(engine)
+        done, busy_s = done + 1, busy_s + perf_counter() - started
+    return done, busy_s
+
+
+def _finish(engine: Engine) -> None:
+    import torch
+
+    if engine.device.type == "cuda":
+        torch.cuda.synchronize(engine.device)
