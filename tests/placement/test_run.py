@@ -85,6 +85,20 @@ def test_batches_are_timed_beside_what_was_predicted() -> None:
     assert found.to_json()["lost"] == []
 
 
+@pytest.mark.slow
+def test_what_no_worker_is_left_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "WORKERS_S", 10.0)
+    with Cluster("cpu-fast=1") as cluster:
+        timer = threading.Timer(9.0, lambda: cluster.kill_worker(0))
+        timer.start()
+        found = run_jobs(
+            [Job("long", "net", (4,), images=10**9)], DEVICES[:1], ESTIMATES[:1], cluster=cluster.address,
+            models=models(), seconds=60.0,
+        )  # fmt: skip
+    assert (found.ran, found.lost, found.left) == ((), ("cpu-fast/0",), ("long",))
+    assert str(found).splitlines()[-1].startswith("not done: long; no worker of the cluster at tcp://")
+
+
 def test_what_cannot_run_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "WORKERS_S", 0.1)
     jobs, address = [Job("short", "net", (4,), images=4)], f"tcp://127.0.0.1:{free_port()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _CONNECTING_S, _POLL_S = 20.0, 0.1
 # Workers that are just being started are waited for.
 WORKERS_S = 20.0
+# Workers that may be lost while they run the same job.
+_DEATHS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,13 @@ class Ran(Record):
 @dataclass(frozen=True, slots=True)
 class Execution(Record):
     """What ran, the instances that were ``lost`` meanwhile, and all placements: the first, and one after each loss of
-    what was left to do."""
+    what was left to do. ``left`` are jobs that could not be placed any more, and ``reason`` says why."""
 
     ran: tuple[Ran, ...]
     lost: tuple[str, ...]
     placements: tuple[Placement, ...]
+    left: tuple[str, ...] = ()
+    reason: str | None = None
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -70,6 +74,8 @@ class Execution(Record):
         yield from map(str, self.ran)
         if self.lost:
             yield f"lost: {', '.join(self.lost)}; what was left was placed anew, {len(self.placements) - 1} times"
+        if self.left:
+            yield f"not done: {', '.join(self.left)}; {self.reason}"
 
 
 def run_jobs(
@@ -108,19 +114,24 @@ def run_jobs(
         course = _Course(client, devices, {key: _pickled(model) for key, model in known.items()}, seconds)
         left = {job.name: job for job in jobs}
         tell = progress_to(progress)
-        placements = list[Placement]()
-        while left:
+        placements, reason = list[Placement](), None
+        while left and reason is None:
             tell(len(jobs) - len(left), len(jobs), "running jobs")
-            workers = course.workers(cluster)
-            there = [replace(each, count=len(workers[each.name])) for each in devices if workers[each.name]]
-            names = {each.name for each in there}
-            of_them = [each for each in estimates if each.device in names]
-            found = place(left.values(), there, of_them, objective, explain=False, **options)
-            placements.append(found)
-            for name in course.follow(found, workers):
-                del left[name]
+            try:
+                workers = course.workers(cluster)
+                there = [replace(each, count=len(workers[each.name])) for each in devices if workers[each.name]]
+                names = {each.name for each in there}
+                of_them = [each for each in estimates if each.device in names]
+                placements.append(place(left.values(), there, of_them, objective, explain=False, **options))
+            except Refused as refused:
+                if not placements:
+                    raise
+                reason = str(refused)
+            else:
+                for name in course.follow(placements[-1], workers):
+                    del left[name]
         tell(len(jobs), len(jobs), "")
-    return Execution(tuple(course.ran), tuple(course.lost), tuple(placements))
+    return Execution(tuple(course.ran), tuple(course.lost), tuple(placements), tuple(left), reason)
 
 
 class _Course:
@@ -128,10 +139,11 @@ class _Course:
 
     def __init__(self, client: Any, devices: Sequence[Device], models: Mapping[str, bytes], seconds: float) -> None:
         self._client, self._devices, self._models, self._seconds = client, devices, models, seconds
-        self.ran, self.lost = list[Ran](), list[str]()
+        self.ran, self.lost, self._deaths = list[Ran](), list[str](), Counter[str]()
+        self._has_begun = False
 
     def workers(self, address: str) -> dict[str, list[str]]:
-        """The workers of each device, no more than it has instances."""
+        """The workers of each device, no more than it has instances. At first one is waited for for each instance."""
         until_s, names = monotonic() + WORKERS_S, [each.name for each in self._devices]
         while True:
             offered = {name: worker.get("resources", {}) for name, worker in self._there().items()}
@@ -139,9 +151,12 @@ class _Course:
                 each.name: sorted(name for name, has in offered.items() if has.get(each.name))[: each.count]
                 for each in self._devices
             }
-            if any(found.values()):
+            is_late = monotonic() > until_s
+            if all(len(found[each.name]) == each.count for each in self._devices):
                 return found
-            if monotonic() > until_s:
+            if any(found.values()) and (is_late or self._has_begun):
+                return found
+            if is_late:
                 raise Refused(
                     f"no worker of the cluster at {address} offers one of {', '.join(names)}: start one for each "
                     f"device with `dask worker {address} --nthreads 1 --resources {names[0]}=1`"
@@ -158,6 +173,7 @@ class _Course:
         """Run what is placed, until it is done or a worker is lost; the jobs that are done."""
         starts = {run.job: run.start_s for run in found.runs}
         waiting: dict[str, deque[Assigned]] = {}
+        self._has_begun = True
         for each in sorted(found.assigned, key=lambda each: starts.get(each.job.name, 0.0)):
             for instance in each.instances:
                 waiting.setdefault(instance, deque()).append(each)
@@ -170,6 +186,7 @@ class _Course:
                 if _address(instance, workers) not in there:
                     lost.append(instance)
                     del running[instance]
+                    self._count_death(each.job)
                 elif (done := _result(future, each)) is not None:
                     del running[instance]
                     parts[each.job.name] -= 1
@@ -182,6 +199,11 @@ class _Course:
                 self.lost += lost
                 return [name for name, left in parts.items() if not left]
             sleep(_POLL_S)
+
+    def _count_death(self, job: Job) -> None:
+        self._deaths[job.name] += 1
+        if self._deaths[job.name] == _DEATHS:
+            raise BackendError(f"{_DEATHS} workers were lost while they ran job {job.name!r}, which may be the reason")
 
     def _begin(self, each: Assigned, worker: str) -> Any:
         job, device = each.job, next(known for known in self._devices if known.name == each.way.device)
