@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from convwright.engine.engine import Engine
 
-# So many batches are begun before the clock is looked at: to look makes a GPU wait.
+# On a GPU so many batches are begun before the clock is looked at: to look makes it wait.
 _AT_ONCE = 16
 
 
@@ -73,8 +73,9 @@ def _built(task: Task) -> Engine:
 
 def _all(engine: Engine, task: Task) -> tuple[int, float]:
     wanted, done, begun = -(-(task.images or 0) // task.batch), 0, perf_counter()
+    at_once = _AT_ONCE if engine.device.type == "cuda" else 1
     while done < wanted and perf_counter() - begun < task.seconds:
-        for _ in range(min(_AT_ONCE, wanted - done)):
+        for _ in range(min(at_once, wanted - done)):
             engine.run()
             done += 1
         _finish(engine)
