@@ -85,7 +85,7 @@ def predict(what: Any, example: Any = None, /, **options: Any) -> NetworkPredict
     ('NVIDIA H200', True)
     >>> found = predict("mb32ic64ih56oc64kh3ph1 dt:fp16", device="h200")
     >>> found.choice.won, found.choice.predicted.prediction.in_domain
-    (True, False)
+    (True, True)
     """
     if isinstance(what, nn.Module) and not _is_shape(example):
         return predict_network(what, example, **options)
