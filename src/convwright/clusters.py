@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convwright.errors import BadInput
+from convwright.errors import BadInput, first_line
 
 
 def connect(address: str, timeout_s: float) -> Any:
@@ -16,3 +16,8 @@ def connect(address: str, timeout_s: float) -> Any:
             "a cluster is reached by Dask, which is not installed here: pip install 'convwright[cluster]'"
         ) from error
     return Client(address, timeout=timeout_s, set_as_default=False)
+
+
+def unreachable(address: str, error: OSError) -> BadInput:
+    """What to raise where ``connect`` found no scheduler."""
+    return BadInput(f"no Dask scheduler answers at {address}: {first_line(error)}")

@@ -21,7 +21,7 @@ from convwright.campaign.lane import Job, work_on
 from convwright.campaign.series import Series
 from convwright.campaign.site import sites
 from convwright.campaign.tally import Tally
-from convwright.clusters import connect
+from convwright.clusters import connect, unreachable
 from convwright.errors import BackendError, BadInput, ConvwrightError, StoreError, first_line
 from convwright.store.claims import Claims, device_if_free
 from convwright.store.store import Store
@@ -103,7 +103,7 @@ def work_in_shifts(
                         _shifts(client, Shift(campaign, device, place, left_s, run), done, begun_s + seconds, heard)
                 except OSError as error:  # the scheduler is gone, or not there yet
                     if not done.has_begun:
-                        raise BadInput(f"no Dask scheduler answers at {address}: {first_line(error)}") from error
+                        raise unreachable(address, error) from error
                     time.sleep(_POLL_S)
         except BaseException:
             _stop(store, run)

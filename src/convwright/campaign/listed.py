@@ -57,13 +57,12 @@ def worth_measuring(
         (others if candidate.family in known else first).append(candidate)
         known.add(candidate.family)
     others = [each for each in (*others, *chains) if best_us is None or not is_hopeless(each, device, best_us)]
-    own, first = [each for each in first if is_torch(each)], [each for each in first if not is_torch(each)]
-    likely, unlikely = first[: most // 2], first[most // 2 :]
+    own, rest = [each for each in first if is_torch(each)], [each for each in first if not is_torch(each)]
+    likely, unlikely = rest[: most // 2], rest[most // 2 :]
     random.shuffle(unlikely)
     chosen = [*own, *likely, *_in_turn(unlikely, _mixed(others, random))][: max(most, len(own))]
     chosen.sort(key=lambda each: (not is_torch(each) or each.inner is not None, _expected_us(each, device) or 0.0))
-    alone = {*own, *first}
-    return [Listed(each, listing.fingerprint(each, device), each in alone) for each in chosen]
+    return [Listed(each, listing.fingerprint(each, device), each in first) for each in chosen]
 
 
 def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:

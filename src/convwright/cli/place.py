@@ -91,8 +91,10 @@ def _models(given: Spec, *, every: bool = False) -> dict[str, tuple[Any, ...]]:
     from convwright.cli.model_target import model_and_example
     from convwright.placement.predicted import missing
 
-    keys = {each.key for each in missing(given.jobs, given.devices, given.estimates, {m.key for m in given.models})}
+    keys = {each.key for each in given.models}
+    if not every:
+        keys = {each.key for each in missing(given.jobs, given.devices, given.estimates, keys)}
     return {
         each.key: (*model_and_example(each.target, each.dtype), each.precision)
-        for each in given.models if every or each.key in keys
+        for each in given.models if each.key in keys
     }  # fmt: skip

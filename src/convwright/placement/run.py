@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from convwright.clusters import connect
+from convwright.clusters import connect, unreachable
 from convwright.core.record import Record
 from convwright.errors import BackendError, BadInput, ConvwrightError, Refused, first_line
 from convwright.naming import check_above_0
@@ -109,7 +109,7 @@ def run_jobs(
     try:
         client = connect(cluster, _CONNECTING_S)
     except OSError as error:
-        raise BadInput(f"no Dask scheduler answers at {cluster}: {first_line(error)}") from error
+        raise unreachable(cluster, error) from error
     with client:
         course = _Course(client, devices, {key: _pickled(model) for key, model in known.items()}, seconds)
         left = {job.name: job for job in jobs}

@@ -59,6 +59,7 @@ def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
     ahead = Counter[str]()
     promised: list[tuple[float, Candidate]] = []
     for time_us, candidate in group:
-        promised.append((time_us * (1 + _BEHIND * ahead[candidate.family]), candidate))
-        ahead[candidate.family] += 1
+        family = candidate.family
+        promised.append((time_us * (1 + _BEHIND * ahead[family]), candidate))
+        ahead[family] += 1
     return [candidate for _, candidate in sorted(promised, key=itemgetter(0))]
