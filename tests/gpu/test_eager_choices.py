@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright import flags
-from convwright.eager.calls.call import forget
+from convwright.eager.calls.call import forget, stand_ins
 from convwright.eager.decision import choices_for
 from convwright.eager.host_costs import measured
 from convwright.measuring.hardware.machine import device_facts
@@ -36,8 +36,7 @@ def test_host_costs_are_those_of_a_gpu() -> None:
 
 def test_each_question_has_an_answer_for_eager_and_for_captured_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where launching costs the host much, eager calls stay with PyTorch's own, and captured ones do not."""
-    dear = replace(measured(device_facts("cuda:0")), launch_us=1e6, engine_us=1e6)
-    monkeypatch.setattr("convwright.eager.host_costs.host_costs", lambda device: dear)
+    make_launches_dear(monkeypatch)
     x, w = torch.randn(8, 50, 128, 128, device="cuda"), torch.randn(1, 50, 3, 3, device="cuda")
     with torch.no_grad(), flags.tf32(False):
         cw.find(x, w, padding=1, mode="quick", device="cuda:0", policy=cw.Policy())
@@ -55,6 +54,35 @@ def test_each_question_has_an_answer_for_eager_and_for_captured_calls(monkeypatc
         y.zero_()
         graph.replay()
         assert_close(y, F.conv2d(x.double(), w.double(), padding=1).float(), rtol=1e-4, atol=1e-4)
+
+
+def test_calls_that_need_no_look_are_captured_with_what_serves_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_launches_dear(monkeypatch)
+    x, w = torch.randn(8, 50, 128, 128, device="cuda"), torch.randn(1, 50, 3, 3, device="cuda")
+    with torch.no_grad(), flags.tf32(False), cw.enabled():
+        cw.find(x, w, padding=1, mode="quick", device="cuda:0", policy=cw.Policy())
+        forget()
+        slots = stand_ins()[1].slots
+        for _ in range(100):
+            F.conv2d(x, w, None, 1, 1)
+        assert slots.skip_lookup[id(w)]
+        (slot,) = slots.latest[id(w)]
+        in_graph, ran = slot.in_graph, list[str]()
+        slot.in_graph = lambda *operands: (ran.append("captured"), in_graph(*operands))[1]
+        for _ in range(3):  # of which chance may let one be looked at
+            F.conv2d(x, w, None, 1, 1)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = F.conv2d(x, w, None, 1, 1)
+        y.zero_()
+        graph.replay()
+    assert ran == ["captured"] * 3
+    assert_close(y, F.conv2d(x.double(), w.double(), padding=1).float(), rtol=1e-4, atol=1e-4)
+
+
+def make_launches_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    dear = replace(measured(device_facts("cuda:0")), launch_us=1e6, engine_us=1e6)
+    monkeypatch.setattr("convwright.eager.host_costs.host_costs", lambda device: dear)
 
 
 @pytest.mark.parametrize("calls_before", [3, 60])

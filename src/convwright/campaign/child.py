@@ -139,6 +139,8 @@ def _kernels(listed: Sequence[Listed]) -> list[Candidate]:
 
 def attempt(say: Any, asked: Attempt) -> Observation:
     """Measure one candidate. Operands are made once for all candidates of a problem."""
+    import torch
+
     from convwright.campaign.attempt import Station
     from convwright.settings import Mode
     from convwright.tuning.trials.trial import Bench
@@ -146,6 +148,7 @@ def attempt(say: Any, asked: Attempt) -> Observation:
     here = _here()
     if here.station is None or here.station.drawn != asked.drawn:
         here.station = None  # whose operands make room for the next
+        torch.cuda.empty_cache()  # also for libraries, whose memory comes from the driver
         bench = Bench(asked.drawn.problem, here.facts, Mode.QUICK, seed=asked.drawn.number)
         here.station = Station(asked.drawn, bench)
     return here.station.observe(asked, here.store)

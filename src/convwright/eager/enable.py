@@ -192,16 +192,16 @@ def stand_in(form: Form) -> Any:
 
     Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
     """
-    own, skip_lookup, looking, deterministic = form.own, form.slots.skip_lookup, _looking(form), flags.deterministic
-    is_compiling, tracing = torch.compiler.is_dynamo_compiling, torch_api.is_tracing
+    own, skipping, looking, deterministic = form.own, form.slots.skip_lookup.get, _looking(form), flags.deterministic
+    is_compiling, tracing, capturing = torch.compiler.is_dynamo_compiling, torch_api.is_tracing, torch_api.is_capturing
     passes, tensor = cycle(PASSES).__next__, Tensor
     named_as_torchs = [each for each in signature(looking).parameters.values() if each.kind is not each.KEYWORD_ONLY]
     arguments = frozenset(each.name for each in named_as_torchs)
 
     def conv(*given: Any, **named: Any) -> Any:
         if is_compiling() or (
-            len(given) > 1 and id(given[1]) in skip_lookup and type(given[0]) is tensor
-            and (passes() or tracing()) and not deterministic()
+            len(given) > 1 and (but_captures := skipping(id(given[1]))) is not None and type(given[0]) is tensor
+            and not (but_captures and capturing()) and (passes() or tracing()) and not deterministic()
         ):  # fmt: skip
             return own(*given, **named)
         if len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN:

@@ -140,7 +140,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
     Unless it ``looks_first`` another function has looked whether a weight's calls need no look.
     """
     own, latest, rest, transposed = form.own, form.slots.latest, form.slots.rest, form.transposed
-    skip_lookup = form.slots.skip_lookup if looks_first else _NOTHING
+    skipping = (form.slots.skip_lookup if looks_first else _NOTHING).get
     passes, tensor, zero, one = cycle(PASSES).__next__, Tensor, 0, 1
     grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
     tf32_allowed, deterministic, tracing = flags.tf32_allowed, torch_api.deterministic, torch_api.is_tracing
@@ -165,7 +165,8 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
         if residual is None and out is None and type(input) is tensor and not is_compiling():
             known = id(weight)
             if (
-                known in skip_lookup and activation is None and algorithm is None and policy is None
+                (but_captures := skipping(known)) is not None and not (but_captures and capturing())
+                and activation is None and algorithm is None and policy is None
                 and (passes() or tracing()) and not deterministic()
             ):  # fmt: skip
                 is_torchs, slots = True, _NONE
@@ -193,11 +194,10 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
                         break  # which has no strides to compare
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
-                            if slot.in_graph is None:
-                                if len(slots) == 1 and policy is None:
-                                    rest(known)
-                            elif capturing():
+                            if slot.in_graph is not None and capturing():
                                 break
+                            if len(slots) == 1 and policy is None:
+                                rest(known, but_captures=slot.in_graph is not None)
                             is_torchs = True
                             break
                     elif (
@@ -230,7 +230,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
 
 
 _NONE: tuple[Slot, ...] = ()
-_NOTHING: frozenset[int] = frozenset()
+_NOTHING: dict[int, bool] = {}
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
 # Where PyTorch's own function serves a weight, 30 of 31 calls are not looked at: among other layers a look costs 2 µs
 # and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn

@@ -43,14 +43,14 @@ def _wanted(forward: str, backward_data: str, backward_weight: str, strict: bool
 class _Contexts:
     """How many contexts are open in all threads: while none is, nobody need look for one.
 
-    ``unlooked`` are sets of what is not looked at, which are empty when one opens; who adds to them looks again then.
+    ``unlooked`` is what is not looked at, which is emptied when one opens; who adds to it looks again then.
     """
 
     __slots__ = ("_lock", "open", "unlooked")
 
     def __init__(self) -> None:
         self.open = 0
-        self.unlooked: list[set[int]] = []
+        self.unlooked: list[dict[int, bool]] = []
         self._lock = Lock()
 
     def unlock(self) -> None:

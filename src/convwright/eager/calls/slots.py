@@ -113,13 +113,13 @@ class Slot:
 class Slots:
     """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
 
-    ``skip_lookup`` are the weights with which most calls need no look, since PyTorch's own function serves them, which
-    is right for whatever it is given.
+    ``skip_lookup`` has the weights with which most calls need no look, since PyTorch's own function serves them, which
+    is right for whatever it is given; and of each whether something else serves while a CUDA graph is captured.
     """
 
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
-        self.skip_lookup: set[int] = set()
+        self.skip_lookup: dict[int, bool] = {}
         ambient.contexts.unlooked.append(self.skip_lookup)
         self.forgotten = 0  # how often everything was
         self._hidden: dict[int, tuple[Slot, ...]] = {}
@@ -152,14 +152,14 @@ class Slots:
         del alike[_MOST_ALIKE:]
         self._put_first(weight, slot)
 
-    def rest(self, weight: int) -> None:
+    def rest(self, weight: int, *, but_captures: bool = False) -> None:
         """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
         a call has to be served by the same candidate each time."""
         if flags.deterministic():
             return
-        self.skip_lookup.add(weight)
+        self.skip_lookup[weight] = but_captures
         if ambient.contexts.open:
-            self.skip_lookup.discard(weight)
+            self.skip_lookup.pop(weight, None)
 
     def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
         """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
@@ -202,7 +202,7 @@ class Slots:
             self.latest.clear()
             self.skip_lookup.clear()
             self._addresses.clear()
-        self.skip_lookup.discard(id(weight))
+        self.skip_lookup.pop(id(weight), None)
         known, address = self.latest.get(id(weight), ()), address_of(weight)
         # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
         if self._addresses.get(id(weight)) != address:

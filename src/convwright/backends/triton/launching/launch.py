@@ -21,6 +21,7 @@ from convwright.backends.triton.launching.tensor_map import SCRATCH_POINTERS, En
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.errors import BackendError, Refused
+from convwright.shortage import is_shortage
 from convwright.tensors import torch_dtype
 
 _LARGEST_SHARED_BYTES_BY_DEFAULT = 48 * 1024
@@ -214,7 +215,13 @@ _functions: dict[tuple[int, str], int] = {}
 def _function(device_index: int, binary: Binary) -> int:
     key = (device_index, binary.key)
     if key not in _functions:
-        _functions[key] = _load(device_index, binary)
+        try:
+            _functions[key] = _load(device_index, binary)
+        except BackendError as error:
+            if not is_shortage(error):
+                raise
+            torch.cuda.empty_cache()  # PyTorch gives memory that it keeps for later to itself alone
+            _functions[key] = _load(device_index, binary)
     return _functions[key]
 
 
