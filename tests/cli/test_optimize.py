@@ -62,9 +62,16 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.fixture
 def planned(run: Run) -> str:
     """What was printed when an engine was written to the folder `engine`."""
-    code, out, _ = run("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic")
+    code, out, _ = run("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic", "--device", "cpu")
     assert code == 0
     return out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_model_cannot_move_to_a_device_that_is_not_here(run: Run) -> None:
+    code, _, err = run("optimize", "models.py:small", "--mode", "heuristic", "--device", "cuda")
+    assert code == 2
+    assert "PyTorch sees no CUDA device on this machine" in err
 
 
 def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,8 +17,10 @@ from torch.nn import functional as F
 
 import convwright as cw
 from convwright import torch_api
+from convwright.engine import loaded
 from convwright.engine.engine import Engine
 from convwright.errors import BadInput, ConvwrightError, Refused
+from convwright.measuring.hardware.machine import device_facts
 from convwright.tensors import empty
 from engine.changed_plan import changed, sign_weights, write
 from engine.net import Net
@@ -191,6 +194,15 @@ def test_a_plan_for_something_else_is_refused_or_made_anew(folder: Path) -> None
         cw.load(folder, "cpu", on_change="replan")
     with pytest.raises(BadInput, match="on_change must be one of refuse, replan"):
         cw.load(folder, "cpu", on_change="ignore")
+
+
+def test_an_engine_runs_on_the_device_for_which_it_was_planned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = replace(device_facts("h200"), torch_name="cuda:0")
+    monkeypatch.setattr(loaded, "device_facts", lambda device=None: device_facts("cpu") if device == "cpu" else best)
+    assert cw.load(folder).device == torch.device("cpu")
+    edit(folder, **plan_of(folder) | {"device": "another"})
+    with pytest.raises(Refused, match="was planned for another, and this is NVIDIA H200"):
+        cw.load(folder)
 
 
 def test_a_kernel_that_is_not_here_is_made_anew(folder: Path) -> None:

@@ -11,13 +11,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def model_and_example(target: str, dtype: str | None = None) -> tuple[nn.Module, tuple[Any, ...]]:
-    """What the target's function returns, cast to ``dtype``; the model is set to evaluate."""
+def model_and_example(
+    target: str, dtype: str | None = None, device: str | None = None
+) -> tuple[nn.Module, tuple[Any, ...]]:
+    """What the target's function returns, cast to ``dtype`` and moved to ``device``; the model is set to evaluate."""
     import torch
 
     from convwright.core.dtype import DType
     from convwright.engine.capture.example import Subject
+    from convwright.measuring.hardware.machine import device_facts
     from convwright.tensors import torch_dtype
+
+    place = None if device is None else device_facts(device)
+    if place is not None and not place.present:
+        raise BadInput(f"{place.name} is not in this machine: --plan-only plans for it and runs nothing")
 
     subject = Subject.made(called(target, factory(target)), by=target)
     model, example = subject.module, subject.args
@@ -29,4 +36,7 @@ def model_and_example(target: str, dtype: str | None = None) -> tuple[nn.Module,
         example = tuple(
             each.to(cast) if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in example
         )
+    if place is not None:
+        model = model.to(place.torch_name)
+        example = tuple(each.to(place.torch_name) if isinstance(each, torch.Tensor) else each for each in example)
     return model.eval(), example

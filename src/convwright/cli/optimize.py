@@ -65,7 +65,8 @@ def optimize(
     device: Annotated[
         str | None,
         typer.Option(
-            help="With --plan-only: cpu, cuda, or one that is not in this machine: h200. The example's by default.",
+            help="Move the model and its example to cpu or cuda first; by default they stay where they are. "
+            "With --plan-only also a device that is not in this machine, such as h200.",
             show_default=False,
         ),
     ] = None,
@@ -92,7 +93,7 @@ def optimize(
         from convwright.engine.partial import PartialEngine
 
         bar(0, 0, MAKING)
-        model, example = model_and_example(target, dtype)
+        model, example = model_and_example(target, dtype, None if plan_only else device)
         if plan_only:
             _refuse_sizes(buckets, partial=partial, max_output_error=max_output_error)
             planned = plan(
@@ -103,8 +104,6 @@ def optimize(
                 planned.save(out)
             print(planned.explain())
             return
-        if device is not None:
-            raise BadInput(f"--device belongs to --plan-only: an engine runs where its example is, got {device!r}")
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
             model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,

@@ -37,7 +37,8 @@ def run(
         typer.Option("--trust-kernels", help="Run the compiled kernels of the folder as they are: trust who wrote it."),
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; the best here by default.", show_default=False)
+        str | None,
+        typer.Option(help="cpu or cuda; by default the one for which the engine was planned.", show_default=False),
     ] = None,
 ) -> None:
     """Run an engine once, and say how long a call takes.

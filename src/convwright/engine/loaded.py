@@ -74,7 +74,7 @@ def load(
     on_failure: OnFailure | str = OnFailure.RAISE,
     trust_kernels: bool = False,
 ) -> Engine | BucketedEngine:
-    """The engine that was saved in a folder.
+    """The engine that was saved in a folder, on the device for which it was planned, where ``device`` names no other.
 
     Its plan holds for one kind of device and one set of library versions. With others it is refused; with
     ``on_change="replan"`` the network is planned anew, as ``optimize`` does it with ``policy``, ``mode`` and ``store``.
@@ -84,7 +84,8 @@ def load(
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
     on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)
-    plan, facts = _plan(folder), device_facts(device)
+    plan = _plan(folder)
+    facts = _home(plan) if device is None else device_facts(device)
     parts = _read(folder, parts_of, plan, _constants(folder, plan))
     if (change := _change(folder, plan, facts)) is None:
         try:
@@ -119,6 +120,12 @@ def _ready(
         return Engine(planned[None], facts, on_failure)
     of = {bucket: each for bucket, each in planned.items() if bucket is not None}
     return BucketedEngine.of(of, facts, plan[WHOLE], on_failure)
+
+
+def _home(plan: Mapping[str, Any]) -> DeviceFacts:
+    """The device here for which a plan was made; the best one where there is none."""
+    best = device_facts()
+    return next((each for each in (best, device_facts("cpu")) if each.key == plan.get("device")), best)
 
 
 def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | None:
