@@ -34,12 +34,12 @@ from convwright.core.candidate import Candidate
 from convwright.core.observation import Observation
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.prediction.boosted_trees import fit_boosted_trees
 from convwright.prediction.domain import fit_domain
 from convwright.prediction.error_report import error_report
-from convwright.prediction.features import features, vocabulary
+from convwright.prediction.features import algorithm_columns, features, vocabulary
 from convwright.prediction.folds import fold_of
 from convwright.prediction.learning import balanced, groups_of, samples, settings_for
+from convwright.prediction.time_model import fit_correction
 
 OURS = "convwright"
 FOLDS = 5
@@ -98,10 +98,14 @@ def _observations(records: list[Path], kept: list[Path]) -> list[Observation]:
 
 
 def _ours(fitted: Rows, asked: Rows) -> Column:
-    targets = np.log(fitted.measured_us / fitted.features.physics_us)
-    trees = fit_boosted_trees(fitted.features.rows, targets, settings_for(len(targets)))
-    times: Column = asked.features.physics_us * np.exp(trees.predict(asked.features.rows))
-    return times
+    known = fitted.features
+    correction = fit_correction(
+        known.rows,
+        np.log(fitted.measured_us / known.physics_us),
+        settings=settings_for(len(known.rows)),
+        apart=algorithm_columns(known.names),
+    )
+    return correction.times(asked.features.rows, asked.features.physics_us)
 
 
 def _predicted(

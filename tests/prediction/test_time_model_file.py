@@ -55,9 +55,9 @@ def header(text: str) -> np.ndarray:
     [
         ({"header": None}, "it has no header"),
         ({"header": header("{")}, "no strict JSON"),
-        ({"header": header('{"schema": "x"}')}, "must have the schema 'convwright time model 1', got 'x'"),
-        ({"header": header("[1]")}, "must have the schema 'convwright time model 1', got None"),
-        ({"header": header('{"schema": "convwright time model 1"}')}, "its header lacks"),
+        ({"header": header('{"schema": "x"}')}, "must have the schema 'convwright time model 2', got 'x'"),
+        ({"header": header("[1]")}, "must have the schema 'convwright time model 2', got None"),
+        ({"header": header('{"schema": "convwright time model 2"}')}, "its header lacks"),
         ({"trees.value": None}, "the arrays .* value is missing"),
         ({"domain.centre": np.ones(1)}, "fits its centre"),
         ({"domain.centre": np.array([{}], dtype=object)}, "a .npz file of plain arrays"),
@@ -88,5 +88,5 @@ def test_a_header_about_other_arrays_is_refused(model: TimeModel, tmp_path: Path
     with np.load(tmp_path / "m") as file:
         said = strict_json.loads(file["header"].tobytes())
     changed(tmp_path / "m", header=header(strict_json.dumps(said | {"features": ["one"]})))
-    with pytest.raises(BadInput, match="1 names of features, trees of 3 and a domain of 3"):
+    with pytest.raises(BadInput, match="1 names of features, trees of 3, a smooth function of 3, a domain of 3"):
         load(tmp_path / "m")

@@ -34,8 +34,11 @@ OF_PHYSICS = (
     "log physics", *(f"log {part}" for part in PARTS), "products to operands", "has an estimate",
     "estimate to roofline",
 )  # fmt: skip
+# Sides of tiles that libraries may use, which do not say of which size theirs are.
+_USUAL_TILES = (32, 128)
 OF_TILES = (
     "has tiles", "log blocks", "log waves", "last wave idle", "tiles idle", "products held", "log steps", "log parts",
+    *(f"{what} of {side}" for side in _USUAL_TILES for what in ("log waves", "tiles idle")),
 )  # fmt: skip
 _OF_CANDIDATE = (
     "runs", "rewrites", "saves products", "products each", "log workspace", "workspace unknown", "splits numbers",
@@ -79,6 +82,11 @@ def vocabulary(candidates: Iterable[Candidate], fewest: int = _FEWEST) -> tuple[
     """The names of the features of such candidates: those that all have, and words that at least some have."""
     seen = Counter(name for candidate in candidates for name, _ in _words(candidate))
     return (*_NUMBERS, *sorted(name for name, count in seen.items() if count >= fewest))
+
+
+def algorithm_columns(names: Sequence[str]) -> tuple[int, ...]:
+    """Of features with these names, those that say which algorithm it is."""
+    return tuple(index for index, name in enumerate(names) if name.startswith(ALGORITHM))
 
 
 def check_names(names: Sequence[str], path: str) -> None:
@@ -219,7 +227,17 @@ def _tiles(raw: NDArray[float64], rates: Rates) -> NDArray[float64]:
     return np.column_stack([
         has, np.log2(np.maximum(blocks, 1.0)), np.where(has, np.log2(np.maximum(waves, 1e-3)), 0.0), idle, waste, held,
         np.log2(np.maximum(steps, 1.0)), np.log2(in_parts),
+        *(column for side in _USUAL_TILES for column in _usual_tiles(raw, rates, side)),
     ])  # fmt: skip
+
+
+def _usual_tiles(raw: NDArray[float64], rates: Rates, side: int) -> Iterator[NDArray[float64]]:
+    """Waves of square tiles, and how much larger the product is with whole ones."""
+    import numpy as np
+
+    down, across = np.ceil(raw[:, _ROWS] / side), np.ceil(raw[:, _COLUMNS] / side)
+    yield np.log2(np.maximum(down * across * raw[:, _GROUPS] / rates.units, _LEAST_US))
+    yield np.log2(np.maximum(_ratio(down * side * across * side, raw[:, _ROWS] * raw[:, _COLUMNS]), 1.0))
 
 
 def _candidate(raw: NDArray[float64]) -> NDArray[float64]:

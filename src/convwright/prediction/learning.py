@@ -15,7 +15,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.error_report import ErrorReport, error_report
-from convwright.prediction.features import features, vocabulary
+from convwright.prediction.features import algorithm_columns, features, vocabulary
 from convwright.prediction.learned_times import LearnedTimes, energy_physics_mj
 from convwright.prediction.origins import origin_of
 from convwright.prediction.time_model import FOLDS, TimeModel, fit_time_model, unseen_times
@@ -115,10 +115,10 @@ def learn(
     groups = groups_of(known)
     names = vocabulary(known.candidates)
     found = features(known.candidates, device, names)
-    given = found.rows, found.physics_us, known.measured_us, groups
-    unseen = unseen_times(*given, settings=settings, tried=tried)
+    given, apart = (found.rows, found.physics_us, known.measured_us, groups), algorithm_columns(names)
+    unseen = unseen_times(*given, settings=settings, tried=tried, apart=apart)
     times = fit_time_model(
-        *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen
+        *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen, apart=apart
     )
     report = error_report(known.candidates, unseen, known.measured_us, groups)
     return Learned(LearnedTimes(times, _energy(known, device, settings)), report)
@@ -160,8 +160,9 @@ def _energy(known: Samples, device: DeviceFacts, settings: TreeSettings) -> Time
     found = features(some.candidates, device, names)
     physics = energy_physics_mj(found.physics_us)
     return fit_time_model(
-        found.rows, physics, some.energy_mj, some.origins, device=device.key, names=names, settings=settings
-    )
+        found.rows, physics, some.energy_mj, some.origins, device=device.key, names=names, settings=settings,
+        apart=algorithm_columns(names),
+    )  # fmt: skip
 
 
 def _sharing(candidate: Candidate, problems: dict[str, Any]) -> Candidate:

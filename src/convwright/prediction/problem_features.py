@@ -16,7 +16,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec
 
 PROBLEM_FEATURES = (
     "backward_data", "backward_weight", "linear", "pointwise", "copy", "pool", "resize",
-    "log flops", "log bytes", "log output", "log intensity",
+    "log flops", "log bytes", "log output", "log first operand", "log second operand", "log intensity",
     "log rows", "log columns", "log depth", "log groups",
     "log images", "log channels", "log filters", "log width", "log height", "log taps", "log stride", "log dilation",
     "dimensions", "padding share", "element bytes", "operands", "steps",
@@ -59,7 +59,7 @@ def problem_features(problem: Problem) -> ProblemFeatures:
     window = (prod(problem.taps), prod(problem.stride)) if isinstance(problem, PoolProblem) else (1, 1)
     numbers = (
         0.0, 0.0, *(float(kind == each) for each in ("linear", "pointwise", "copy", "pool", "resize")),
-        _log(flops), _log(nbytes), _log(output.numel), _log(flops / max(nbytes, 1)),
+        _log(flops), _log(nbytes), _log(output.numel), *_operands(problem), _log(flops / max(nbytes, 1)),
         _log(product.rows), _log(product.columns), _log(product.depth), _log(product.groups),
         _log(output.shape[0] if output.shape else 1), _log(_size(first, 1)), _log(_size(output, 1)),
         _log(_size(output, -1)), _log(_size(output, -2)), _log(window[0]), _log(window[1]), 0.0,
@@ -80,7 +80,7 @@ def _of_conv(problem: ConvProblem) -> ProblemFeatures:
     numbers = (
         float(direction is Direction.BACKWARD_DATA), float(direction is Direction.BACKWARD_WEIGHT),
         0.0, 0.0, 0.0, 0.0, 0.0,
-        _log(flops), _log(nbytes), _log(problem.output.numel), _log(flops / max(nbytes, 1)),
+        _log(flops), _log(nbytes), _log(problem.output.numel), *_operands(problem), _log(flops / max(nbytes, 1)),
         _log(product.rows), _log(product.columns), _log(product.depth), _log(product.groups),
         _log(problem.n), _log(channels), _log(filters), _log(width), _log(height),
         _log(prod(problem.taps)), _log(prod(problem.stride)), _log(prod(problem.dilation)),
@@ -113,6 +113,12 @@ def _steps(problem: Problem) -> int:
         epilogue = problem.epilogue
         return int(epilogue.bias) + int(epilogue.residual) + int(epilogue.activation != "none")
     return 0
+
+
+def _operands(problem: Problem) -> tuple[float, float]:
+    """Bytes of the first two operands, on a logarithmic scale."""
+    first, second, *_ = (*(each.numel * each.dtype.nbytes for each in problem.operands.values()), 1, 1)
+    return _log(first), _log(second)
 
 
 def _log(number: float) -> float:

@@ -1,102 +1,162 @@
-"""A smooth function through few rows, by kernel ridge regression: what trees, which jump, lack between rows.
+"""A smooth function of features, by kernel ridge regression among rows of one kind: what trees, which jump, lack.
 
-Far from all rows it is their mean. It needs numpy alone, and time that grows with the cube of the rows.
+How much each feature counts in the distance of two rows is learned for all kinds together (``row_distance``). It takes
+numpy alone to predict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import checked_rows
 from convwright.prediction.domain import LEAST_DEVIATION, distances
+from convwright.prediction.row_distance import learned_distance
 
 if TYPE_CHECKING:
-    from numpy import float64
+    from numpy import float16, float64, int32
     from numpy.typing import NDArray
 
-_ARRAYS = ("centre", "deviation", "references", "weights")
-# Widths of the kernel, in typical distances between rows, and shares of the variance that are taken for scatter.
-_WIDTHS, _SCATTERS = (0.5, 1.0, 2.0, 4.0, 8.0), (0.01, 0.03, 0.1, 0.3)
+_NUMBERS = ("centre", "deviation", "scale", "weights", "means")
+_PLACES = ("columns", "apart", "starts")
+_ARRAYS = (*_NUMBERS, *_PLACES, "references")
+# Further from the mean, in standard deviations, it no longer matters how far.
+_FURTHEST = 4.0
+# A kind of fewer rows is predicted by rows of all kinds, of which there are so many, and so many of one at most.
+_FEWEST, _OF_ALL, _MOST = 8, 1500, 4000
+# Features that count less than this share of the one that counts most are left out.
+_LEAST_SHARE = 0.01
 _AT_ONCE = 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothCorrection:
-    """``references`` are standardised rows; a prediction is ``mean`` plus their ``weights``, each times a Matérn kernel
-    of the distance."""
+    """Of a row, the features ``columns`` count, minus ``centre``, in units of ``deviation``, times ``scale``. The
+    column of ``apart`` that is not 0 says of which kind it is. ``references`` are such rows, those of kind ``i`` from
+    ``starts[i + 1]`` on, and from ``starts[0]`` some of all kinds. A prediction is the kind's mean plus the
+    ``weights`` of its references, each times a Matérn kernel of the distance and ``linear`` times the scalar
+    product."""
 
+    features: int
+    columns: NDArray[int32]
     centre: NDArray[float64]
     deviation: NDArray[float64]
-    references: NDArray[float64]
+    scale: NDArray[float64]
+    apart: NDArray[int32]
+    starts: NDArray[int32]
+    references: NDArray[float16]
     weights: NDArray[float64]
-    width: float
-    mean: float
+    means: NDArray[float64]
+    linear: float
 
     def predict(self, rows: NDArray[float64]) -> NDArray[float64]:
         """One number for each row."""
         import numpy as np
 
-        rows = (checked_rows(rows, len(self.centre)) - self.centre) / self.deviation
-        parts = [
-            _kernel(distances(rows[begin : begin + _AT_ONCE], self.references) / self.width) @ self.weights
-            for begin in range(0, len(rows), _AT_ONCE)
-        ]
-        predicted: NDArray[float64] = self.mean + np.concatenate([np.empty(0), *parts])
+        rows = checked_rows(rows, self.features)
+        kinds = kinds_of(rows, self.apart)
+        kinds[np.diff(self.starts)[kinds] == 0] = 0
+        scaled = np.clip((rows[:, self.columns] - self.centre) / self.deviation, -_FURTHEST, _FURTHEST) * self.scale
+        predicted: NDArray[float64] = self.means[kinds]
+        order = np.argsort(kinds, kind="stable")
+        for some in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+            for begin in range(0, len(some), _AT_ONCE):
+                here = some[begin : begin + _AT_ONCE]
+                references = slice(*self.starts[kinds[here[0]] :][:2])
+                alike = likeness(scaled[here], self.references[references].astype(np.float64), self.linear)
+                predicted[here] += alike @ self.weights[references]
         return predicted
 
-    def to_arrays(self) -> dict[str, NDArray[float64]]:
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
         """What ``from_arrays`` takes beside the record of ``to_json``."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def to_json(self) -> dict[str, float]:
-        return {"width": self.width, "mean": self.mean}
+        return {"features": self.features, "linear": self.linear}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> SmoothCorrection:
         import numpy as np
 
         try:
-            centre, deviation, references, weights = (np.asarray(arrays[name], np.float64) for name in _ARRAYS)
-            width, mean = float(record["width"]), float(record["mean"])
+            read: dict[str, Any] = {name: np.asarray(arrays[name], np.float64) for name in _NUMBERS}
+            read |= {name: np.asarray(arrays[name], np.int32) for name in _PLACES}
+            read["references"] = np.asarray(arrays["references"], np.float16)
+            made = cls(features=int(record["features"]), linear=float(record["linear"]), **read)
         except (KeyError, TypeError, ValueError):
-            raise BadInput(f"a smooth correction needs the arrays {', '.join(_ARRAYS)}, a width and a mean") from None
-        shaped = references.shape == (*weights.shape, *centre.shape) and centre.shape == deviation.shape
-        if not (shaped and references.ndim == 2 and width > 0 and (deviation > 0).all()):
-            raise BadInput(
-                f"the arrays of a smooth correction do not fit each other: {references.shape} reference rows"
-            )
-        return cls(centre, deviation, references, weights, width, mean)
+            raise BadInput(f"a smooth correction needs the arrays {', '.join(_ARRAYS)} and their record") from None
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Whatever the arrays say, a prediction reads nothing outside of them."""
+        import numpy as np
+
+        count, width, kinds = len(self.weights), len(self.columns), len(self.apart)
+        fits = (
+            self.references.shape == (count, width)
+            and self.centre.shape == self.deviation.shape == self.scale.shape == (width,)
+            and (self.deviation > 0).all()
+            and all(((each >= 0) & (each < self.features)).all() for each in (self.columns, self.apart))
+            and self.means.shape == (kinds + 1,)
+            and self.starts.shape == (kinds + 2,)
+            and (np.diff(self.starts) >= 0).all()
+            and (self.starts[0], self.starts[-1]) == (0, count)
+        )
+        if not fits:
+            raise BadInput(f"the arrays of a smooth correction do not fit each other: {count} reference rows")
 
 
-def fit_smooth_correction(rows: NDArray[float64], targets: NDArray[float64]) -> SmoothCorrection:
-    """The width and the scatter are those that predict each row best from all others."""
+def fit_smooth_correction(
+    rows: NDArray[float64], targets: NDArray[float64], apart: Sequence[int] = ()
+) -> SmoothCorrection:
+    """A function through ``targets``, one for each row. Rows are of one kind where the same of the columns ``apart`` is
+    not 0."""
     import numpy as np
 
     rows = checked_rows(rows, np.asarray(rows).shape[-1])
+    places = np.array(apart, dtype=np.int32)
+    kinds = kinds_of(rows, places)
     centre, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_DEVIATION)
-    references, mean = (rows - centre) / deviation, float(targets.mean())
-    between = distances(references, references)
-    typical = float(np.median(between)) or 1.0
-    best, least = (np.zeros(len(rows)), typical), inf
-    for width, scatter in product(_WIDTHS, _SCATTERS):
-        kernel = _kernel(between / (width * typical))
-        inverse = np.linalg.inv(kernel + scatter * np.eye(len(rows)))
-        weights = inverse @ (targets - mean)
-        left_out = float(np.mean((weights / np.diag(inverse)) ** 2))  # what each row would miss, if it were not there
-        if left_out < least:
-            best, least = (weights, width * typical), left_out
-    return SmoothCorrection(centre, deviation, references, best[0], best[1], mean)
+    standard = np.clip((rows - centre) / deviation, -_FURTHEST, _FURTHEST)
+    learned = learned_distance(standard, targets, kinds)
+    columns = np.flatnonzero(learned.scale >= _LEAST_SHARE * learned.scale.max()).astype(np.int32)
+    scaled = (standard[:, columns] * learned.scale[columns]).astype(np.float16)
+    random, picked, weights, means = np.random.default_rng(0), [], [], []
+    for kind in range(len(places) + 1):
+        of_kind = np.flatnonzero(kinds == kind) if kind else np.arange(len(rows))
+        most = _OF_ALL if len(places) and not kind else _MOST
+        of_kind = np.sort(random.permutation(of_kind)[:most]) if kind == 0 or len(of_kind) >= _FEWEST else of_kind[:0]
+        mean = float(np.median(targets[of_kind])) if len(of_kind) else 0.0
+        own = scaled[of_kind].astype(np.float64)
+        alike = likeness(own, own, learned.linear)
+        weights.append(np.linalg.solve(alike + learned.scatter * np.eye(len(of_kind)), targets[of_kind] - mean))
+        picked.append(of_kind)
+        means.append(mean)
+    starts = np.cumsum([0, *map(len, picked)]).astype(np.int32)
+    return SmoothCorrection(
+        rows.shape[1], columns, centre[columns], deviation[columns], learned.scale[columns], places, starts,
+        scaled[np.concatenate(picked)], np.concatenate(weights), np.array(means), learned.linear,
+    )  # fmt: skip
 
 
-def _kernel(apart: NDArray[float64]) -> NDArray[float64]:
-    """Matérn's, of smoothness 3/2: steep enough for times that bend at each new wave of tiles."""
+def kinds_of(rows: NDArray[float64], apart: NDArray[int32]) -> NDArray[Any]:
+    """The kind of each row, from 1 on; 0 of those that have none."""
     import numpy as np
 
-    scaled = 3**0.5 * apart
-    kernel: NDArray[float64] = (1 + scaled) * np.exp(-scaled)
-    return kernel
+    if not len(apart):
+        return np.zeros(len(rows), dtype=np.intp)
+    named = rows[:, apart] != 0
+    return np.where(named.any(axis=1), named.argmax(axis=1) + 1, 0)
+
+
+def likeness(rows: NDArray[float64], others: NDArray[float64], linear: float) -> NDArray[float64]:
+    """Of each of some scaled rows with each of others: Matérn's kernel of smoothness 3/2, steep enough for times that
+    bend at each new wave of tiles, and a line, which goes on beyond all rows."""
+    import numpy as np
+
+    scaled = 3**0.5 * distances(rows, others)
+    alike: NDArray[float64] = (1 + scaled) * np.exp(-scaled) + linear * (rows @ others.T)
+    return alike

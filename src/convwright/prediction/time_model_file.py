@@ -35,11 +35,11 @@ def save(model: TimeModel, path: Path | str) -> None:
         "error": asdict(model.error),
         "intervals": model.intervals.to_json(),
         "trees": trees.to_json(),
-        "smooth": None if smooth is None else smooth.to_json(),
+        "smooth": smooth.to_json(),
         "domain": model.domain.to_json(),
     }
     arrays = {_TREES + name: array for name, array in trees.to_arrays().items()}
-    arrays |= {} if smooth is None else {_SMOOTH + name: array for name, array in smooth.to_arrays().items()}
+    arrays |= {_SMOOTH + name: array for name, array in smooth.to_arrays().items()}
     arrays |= {_DOMAIN + name: array for name, array in model.domain.to_arrays().items()}
     arrays[_HEADER] = np.frombuffer(strict_json.dumps(header).encode(), dtype=np.uint8)
     with Path(path).open("wb") as file:  # given a name, numpy would append .npz
@@ -71,7 +71,7 @@ def load(path: Path | str) -> TimeModel:
         features,
         Correction(
             BoostedTrees.from_arrays(_under(arrays, _TREES), trees),
-            None if smooth is None else SmoothCorrection.from_arrays(_under(arrays, _SMOOTH), smooth),
+            SmoothCorrection.from_arrays(_under(arrays, _SMOOTH), smooth),
         ),
         ConformalIntervals.from_json(intervals),
         Domain.from_arrays(_under(arrays, _DOMAIN), domain),
@@ -79,15 +79,13 @@ def load(path: Path | str) -> TimeModel:
         rows,
         versions,
     )
-    read = model.correction.trees.features
-    fits = len(features) == read == len(model.domain.centre)
-    if model.correction.smooth is not None:
-        fits = fits and len(model.correction.smooth.centre) == read
-    if not fits:
-        raise BadInput(
-            f"{path} is no time model: {len(features)} names of features, trees of {read} and a domain "
-            f"of {len(model.domain.centre)}"
-        )
+    read = {
+        "trees": model.correction.trees.features, "a smooth function": model.correction.smooth.features,
+        "a domain": len(model.domain.centre),
+    }  # fmt: skip
+    if set(read.values()) != {len(features)}:
+        of = ", ".join(f"{name} of {count}" for name, count in read.items())
+        raise BadInput(f"{path} is no time model: {len(features)} names of features, {of}")
     return model
 
 
