@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 from common.kept import kept
 from common.networks import NETWORKS
+from common.settled import settle
 from torch import Tensor, nn
 
 import convwright as cw
@@ -35,12 +35,11 @@ from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
-from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.session import session
 
 MODELS = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "densenet121", "efficientnet_b0")
 OWN = ("unet", "wavenet", "video")
-SIZE, WARM_UP = 224, 60
+SIZE = 224
 LOWERED = {"cpu": torch.bfloat16, "cuda": torch.float16}
 
 
@@ -59,18 +58,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         exact = pass_of(copy.deepcopy(own).double(), x.double(), setting)() if options.errors else None
         torchs()
         torch_peak = peak_bytes(torchs) if x.is_cuda else None  # before ours keeps any workspace
-        in_background = (queue := compile_queue()).in_background
         with cw.enabled():
-            begun_s = perf_counter()
-            for _ in range(2):
-                for _ in range(WARM_UP):
-                    ours()
-                queue.in_background = queue.most if options.hurried else in_background
-                queue.wait_for_all()
-                queue.in_background = in_background
-            for _ in range(WARM_UP):
-                ours()
-            ready_s = perf_counter() - begun_s
+            ready_s = settle(ours, hurried=options.hurried)
             errors = None if exact is None else {"ours": off(ours(), exact), "torch": off(torchs(), exact)}
             calls = {"ours": ended(ours), "torch": ended(torchs)}
             times = measure_calls(calls, clock=WallClock(), budget_us=options.budget_s * 1e6)

@@ -4,7 +4,8 @@
 
 All run interleaved in one run of the project's timer, in fp32 with TF32 off and a batch of 1: the plain network as it
 is, with `torch.compile` where asked for, and `convwright.nn.MSDNet` as an engine; then a forward and a backward pass of
-both. Outputs and gradients are held against float64. Memory is the peak of PyTorch's allocator during a pass.
+both, once all choices for ours are made. Outputs and gradients are held against float64. Memory is the peak of
+PyTorch's allocator during a pass.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 from common.networks import DenseLayers
+from common.settled import settle
 from enable_models import ended, off
 from torch import Tensor, nn
 
@@ -49,13 +51,14 @@ def row(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     right, right_step = passing(exact, x.double())(), step_of(exact, x.double())()
     errors = {name: off(run(), right) for name, run in runs.items()}
     errors |= {name: off(run(), right_step) for name, run in steps.items()}
+    ready_s = settle(steps["ours, training"], hurried=True, calls=10)
     runs |= steps
     peaks = {name: peak_bytes(run) for name, run in runs.items()} if x.is_cuda else None
     times = measure_calls(
         {name: ended(run) for name, run in runs.items()}, clock=WallClock(), budget_us=options.budget_s * 1e6
     )
     return {
-        "benchmark": "msd", "depth": depth, "size": options.size, "built_s": built_s,
+        "benchmark": "msd", "depth": depth, "size": options.size, "built_s": built_s, "ready_s": ready_s,
         "us": {name: timing.call_us.value for name, timing in times.items()},
         "inference": compare(times["plain"], times["engine"]).to_json(),
         "training": compare(times["plain, training"], times["ours, training"]).to_json(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 import enable_models
@@ -10,6 +11,7 @@ import pytest
 import torch
 from common.kept import kept
 from common.networks import SegmentingUNet, UNet, Video, WaveNet
+from common.settled import settle
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -52,7 +54,7 @@ def test_a_network_and_its_copy_compute_the_same(network: nn.Module, shape: tupl
 @pytest.mark.parametrize("training", [False, True])
 def test_a_row_has_both_sides(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enable_models, "NETWORKS", {"small": (lambda: WaveNet(4, 2), (1, 40))})
-    monkeypatch.setattr(enable_models, "WARM_UP", 4)
+    monkeypatch.setattr(enable_models, "settle", partial(settle, calls=4))
     mode = "training" if training else "inference"
     asked = {"models": ["small"], "device": "cpu", "batch": 2, "cases": ["fp32"], "modes": [mode], "budget_s": 0.2}
     with torch.set_grad_enabled(False):
