@@ -103,8 +103,11 @@ def test_the_total_is_at_least_as_sure_as_all_steps_at_their_worst(planned: cw.P
 
 def test_as_data(planned: cw.PlannedEngine) -> None:
     found = planned.to_json()
-    assert (found["power_w"], found["energy_mj"]) == (None, None)
     assert found["time_us"]["value"] == planned.time_us.value
+    watts, mj = found["power_w"], found["energy_mj"]
+    assert 100 < watts["low"] < watts["value"] < watts["high"] < 1500
+    assert mj["value"] == pytest.approx(watts["value"] * planned.time_us.value / 1000)
+    assert mj["low"] < mj["value"] < mj["high"]
     assert (
         found["memory_bytes"] == sum(found["memory"][name] for name in ("arena_bytes", "weights_bytes")) + 64 * 3 * 8192
     )
@@ -265,7 +268,8 @@ def test_a_network_is_predicted_for_other_batches() -> None:
     small, large = (cw.predict(model, x, device="h200", batch=batch, store="none") for batch in (16, 512))
     assert large.time_us.value > 4 * small.time_us.value
     assert large.memory_bytes > small.memory_bytes
-    assert small.to_json()["power_w"] is None
+    assert small.to_json()["power_w"]["value"] > 0
+    assert cw.predict(model, x, device="h100", store="none").to_json()["power_w"] is None  # which has no model
     with pytest.raises(cw.BadInput, match="`batch` must be a whole number above 0, or None, got 0"):
         cw.predict(model, x, device="h200", batch=0)
     with pytest.raises(cw.BadInput, match="the model is in training mode"):

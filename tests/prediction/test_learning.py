@@ -57,10 +57,12 @@ def test_its_report_says_the_same(learned: Learned) -> None:
 def test_energy_is_learned_where_it_is_known(learned: Learned) -> None:
     prediction = learned.predictor.predict(UNSEEN[0], DEVICE)
     assert prediction is not None
+    assert prediction.power_w is not None
+    assert prediction.power_w.value == pytest.approx(200)
     assert prediction.energy_mj is not None
-    power_w = 1000 * prediction.energy_mj.value / prediction.time_us.value
-    assert power_w == pytest.approx(200, rel=0.15)
-    assert learn(observations(), DEVICE, settings=SMALL, tried=1).predictor.energy is None
+    assert prediction.energy_mj.value == pytest.approx(0.2 * prediction.time_us.value)
+    assert prediction.energy_mj.low <= prediction.energy_mj.value <= prediction.energy_mj.high
+    assert learn(observations(), DEVICE, settings=SMALL, tried=1).predictor.power is None
 
 
 def test_what_is_like_nothing_that_it_has_seen_is_flagged_and_its_bounds_are_wide(learned: Learned) -> None:
@@ -99,7 +101,7 @@ def test_no_origin_counts_for_more_than_others() -> None:
 def test_a_model_in_its_file_predicts_the_same(learned: Learned, tmp_path: Path) -> None:
     store = tmp_path / "findings.sqlite"
     place = models.folder_beside(store) / models.file_name(DEVICE)
-    assert models.save(learned.predictor, place) == (place, place.with_name(place.stem + ".energy.npz"))
+    assert models.save(learned.predictor, place) == (place, place.with_name(place.stem + ".power.json"))
     found = served(DEVICE, store)
     assert (found.origin, found.path) == (Origin.LEARNED, place)
     assert found.predictor.predict_all(UNSEEN, DEVICE) == learned.predictor.predict_all(UNSEEN, DEVICE)

@@ -21,7 +21,7 @@ def row(name: str, us: float, *, by: float = 1.1, known: bool = True, workspace:
         objection: str | None = None, rounds: bool = False) -> Predicted:  # fmt: skip
     energy = None if mj is None else Interval(mj, mj, mj)
     made = replace(candidate(name, workspace_bytes=workspace), rounds_sums=rounds)
-    return Predicted(made, Prediction(Interval(us, us / by, us * by), known, energy), workspace, objection)
+    return Predicted(made, Prediction(Interval(us, us / by, us * by), known, energy_mj=energy), workspace, objection)
 
 
 OWN = row("torch/default", 10.0)

@@ -14,14 +14,15 @@ from convwright.core.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Record):
-    """The device time of one call, and the energy where that is known. Out of its domain a predictor has seen nothing
-    like the candidate.
+    """The device time of one call, and power and energy where these are known. Out of its domain a predictor has seen
+    nothing like the candidate.
 
     The bounds hold nine of ten measured times of candidates that the predictor had not seen.
     """
 
     time_us: Interval
     in_domain: bool
+    power_w: Interval | None = None
     energy_mj: Interval | None = None
 
 

@@ -25,7 +25,7 @@ from convwright.errors import BadInput
 from convwright.graph.graph import Graph
 from convwright.graph.operations import NOTHING_RUNS
 from convwright.prediction.physics import least_us
-from convwright.prediction.sums import summed
+from convwright.prediction.sums import energy_of, summed
 
 _HEADINGS = ("step", "runs", "type", "layout", "µs", "between", "known", "limit", "why")
 # What is said of the best candidate where it was not measured.
@@ -54,7 +54,8 @@ class NetworkPrediction(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedEngine:
-    """A plan of a network for a device on which nothing was run. ``bases`` say of each step what its time rests on.
+    """A plan of a network for a device on which nothing was run. ``bases`` say of each step what its time rests on,
+    and ``powers`` what the device draws meanwhile, None where that is not known.
 
     ``unknown`` names the steps whose workspace, or packed weight, only the device itself tells; they count without it.
     """
@@ -62,6 +63,7 @@ class PlannedEngine:
     assignment: Assignment
     facts: DeviceFacts
     bases: tuple[Basis, ...]
+    powers: tuple[Interval | None, ...]
     memory: MemoryReport
     unknown: tuple[str, ...]
     structure: Structure
@@ -83,8 +85,21 @@ class PlannedEngine:
             step.time_us.value for step, basis in zip(self.assignment.steps, self.bases, strict=True)
             if basis in _OUTSIDE
         )  # fmt: skip
-        memory_bytes = self.memory.weights + self.memory.peak + given
-        return NetworkPrediction(self.facts.key, total, rough_us / total.value if total.value else 0.0, memory_bytes)
+        memory_bytes, watts = self.memory.weights + self.memory.peak + given, self._power_w()
+        energy = None if watts is None else energy_of(watts, total)
+        rough_share = rough_us / total.value if total.value else 0.0
+        return NetworkPrediction(self.facts.key, total, rough_share, memory_bytes, watts, energy)
+
+    def _power_w(self) -> Interval | None:
+        """The mean power of the steps of which it is known. Their errors are taken to go in one direction."""
+        known = [
+            (step.time_us.value, watts) for step, watts in zip(self.assignment.steps, self.powers, strict=True)
+            if watts is not None
+        ]  # fmt: skip
+        known_us = sum(us for us, _ in known)
+        if not known_us:
+            return None
+        return summed(("power", watts.scaled(us / known_us)) for us, watts in known)
 
     def memory_report(self) -> MemoryReport:
         """What the engine will keep in memory. The arena is as it will be; CUDA's context and its pool are not known
@@ -108,6 +123,11 @@ class PlannedEngine:
         for name, time_us in simpler:
             if time_us is not None:
                 yield f"chosen {name}: {time_us:,.0f} µs"
+        if found.power_w is not None and found.energy_mj is not None:
+            yield (
+                f"power: {found.power_w.value:,.0f} W, energy: {found.energy_mj.value:,.3g} mJ, "
+                f"between {found.energy_mj.low:,.3g} and {found.energy_mj.high:,.3g}"
+            )
         yield str(self.memory.plan)
         yield f"weights: {self.memory.weights:,} bytes; in all {found.memory_bytes:,} bytes"
         if self.unknown:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Role
+from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.predictor import Predictor
 from convwright.engine.export.exported import exported
@@ -110,9 +111,17 @@ def planned(
     bases = tuple(times.basis(step.operation, step.candidate) for step in chosen.steps)
     memory, unknown = _memory(chosen, planner.footprints)
     return PlannedEngine(
-        with_bases(bases, chosen), facts, bases, memory, unknown, capture.structure, network.graph, capture.model,
-        capture.origin,
+        with_bases(bases, chosen), facts, bases, _powers(chosen, facts, predictor), memory, unknown,
+        capture.structure, network.graph, capture.model, capture.origin,
     )  # fmt: skip
+
+
+def _powers(assignment: Assignment, facts: DeviceFacts, predictor: Predictor) -> tuple[Interval | None, ...]:
+    """What each step draws."""
+    candidates = {step.candidate: None for step in assignment.steps if step.candidate is not None}
+    predicted = dict(zip(candidates, predictor.predict_all([*candidates], facts), strict=True))
+    found = (None if step.candidate is None else predicted[step.candidate] for step in assignment.steps)
+    return tuple(None if each is None else each.power_w for each in found)
 
 
 def _facts(device: str | DeviceFacts | None, tensors: Sequence[Tensor]) -> DeviceFacts:

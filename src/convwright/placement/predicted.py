@@ -79,5 +79,6 @@ def _predicted(
                 check_evaluates(module)
                 captures = {(key, batch): captured(module, with_batch(inputs_of(example), batch), precision)}
             found = planned(captures[key, batch], facts[device.name], Policy(), kept).prediction
-            yield Estimate(key, device.name, batch, found.time_us, found.memory_bytes)
+            watts = None if found.power_w is None else found.power_w.value
+            yield Estimate(key, device.name, batch, found.time_us, found.memory_bytes, watts)
     tell(len(asked), len(asked), "")

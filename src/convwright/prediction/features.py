@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -64,6 +64,10 @@ class Features:
     physics_us: NDArray[float64]
     parts: NDArray[float64]
     known: NDArray[bool_]
+
+    def at(self, rows: NDArray[Any]) -> Features:
+        """Those of some rows."""
+        return Features(self.names, self.rows[rows], self.physics_us[rows], self.parts[rows], self.known[rows])
 
 
 class _Collected(NamedTuple):

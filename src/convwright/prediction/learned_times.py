@@ -1,35 +1,29 @@
-"""A learned model as a predictor of candidates: their features, its times, and its energies if it has learned any."""
+"""Learned models as a predictor of candidates: their times, and their energies where powers were learned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.predictor import Prediction
-from convwright.prediction.features import Features, features
-from convwright.prediction.time_model import PredictedTimes, TimeModel
-
-if TYPE_CHECKING:
-    from numpy import float64
-    from numpy.typing import NDArray
+from convwright.prediction.features import features
+from convwright.prediction.power_model import PowerModel
+from convwright.prediction.sums import energy_of
+from convwright.prediction.time_model import TimeModel
 
 # Out of the domain bounds are so many times as far from the value at least, since nothing calibrates them there.
 _OUTSIDE = 4.0
-# The physical estimate that a model of energies corrects: this power, for as long as the physical time. µs · W / 1000
-# are mJ.
-WATTS = 300.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedTimes:
-    """A ``Predictor`` for the device of its models. ``energy``, of the same features, predicts mJ."""
+    """A ``Predictor`` for the device of its models."""
 
     times: TimeModel
-    energy: TimeModel | None = None
+    power: PowerModel | None = None
 
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
         return self.predict_all([candidate], device)[0]
@@ -38,28 +32,15 @@ class LearnedTimes:
         if not candidates:
             return []
         found = features(candidates, device, self.times.features)
-        times = _intervals(found, self.times, found.physics_us)
-        energies: Sequence[tuple[Interval, bool] | None] = [None] * len(candidates)
-        if self.energy is not None:
-            shown = features(candidates, device, self.energy.features)
-            energies = _intervals(shown, self.energy, energy_physics_mj(shown.physics_us))
-        return [
-            Prediction(us, in_domain, None if mj is None else mj[0])
-            for (us, in_domain), mj in zip(times, energies, strict=True)
-        ]
+        times = self.times.predict(found.rows, found.physics_us)
+        watts = [None] * len(candidates) if self.power is None else self.power.watts(found, times.value_us).tolist()
+        columns = (times.value_us, times.low_us, times.high_us, times.in_domain & found.known)
+        return [self._prediction(*each) for each in zip(*(column.tolist() for column in columns), watts, strict=True)]
 
-
-def energy_physics_mj(physics_us: NDArray[float64]) -> NDArray[float64]:
-    """What a candidate needs by physics, at one power."""
-    energy: NDArray[float64] = physics_us * WATTS / 1000.0
-    return energy
-
-
-def _intervals(found: Features, model: TimeModel, physics: NDArray[float64]) -> list[tuple[Interval, bool]]:
-    predicted: PredictedTimes = model.predict(found.rows, physics)
-    columns = (predicted.value_us, predicted.low_us, predicted.high_us, predicted.in_domain & found.known)
-    made = []
-    for value, low, high, in_domain in zip(*(column.tolist() for column in columns), strict=True):
+    def _prediction(
+        self, value_us: float, low_us: float, high_us: float, in_domain: bool, watts: float | None
+    ) -> Prediction:
         wide = 1.0 if in_domain else _OUTSIDE
-        made.append((Interval(value, min(low, value / wide), max(high, value * wide)), in_domain))
-    return made
+        time_us = Interval(value_us, min(low_us, value_us / wide), max(high_us, value_us * wide))
+        power_w = None if self.power is None or watts is None else self.power.around(watts)
+        return Prediction(time_us, in_domain, power_w, None if power_w is None else energy_of(power_w, time_us))

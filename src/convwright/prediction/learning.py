@@ -15,9 +15,10 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.error_report import ErrorReport, error_report
-from convwright.prediction.features import algorithm_columns, features, vocabulary
-from convwright.prediction.learned_times import LearnedTimes, energy_physics_mj
+from convwright.prediction.features import Features, algorithm_columns, features, vocabulary
+from convwright.prediction.learned_times import LearnedTimes
 from convwright.prediction.origins import origin_of
+from convwright.prediction.power_model import FEWEST_POWERS, PowerModel, fit_power_model
 from convwright.prediction.time_model import FOLDS, TimeModel, fit_time_model, unseen_times
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 # Rows of one origin, such as a sweep: more would count for more than all networks.
 MOST_OF_AN_ORIGIN = 600
 FEWEST_ROWS = 100
-_FEWEST_ENERGIES = 200
 # Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
 # as long. With squared errors it is 20.9 % in place of 18.6 (median, 16,000 candidates of an H200).
 _MANY_ROWS = TreeSettings(
@@ -101,7 +101,7 @@ def learn(
     settings: TreeSettings | None = None,
     tried: int = FOLDS,
 ) -> Learned:
-    """A model of the device's times, and of energies where enough are known. ``tried`` folds of five are held out for
+    """A model of the device's times, and of its power where enough is known. ``tried`` folds of five are held out for
     the report and the intervals."""
 
     known = observations if isinstance(observations, Samples) else samples(observations, device)
@@ -121,7 +121,7 @@ def learn(
         *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen, apart=apart
     )
     report = error_report(known.candidates, unseen, known.measured_us, groups)
-    return Learned(LearnedTimes(times, _energy(known, device, settings)), report)
+    return Learned(LearnedTimes(times, _power(found, known)), report)
 
 
 def settings_for(rows: int) -> TreeSettings:
@@ -149,20 +149,14 @@ def groups_of(known: Samples) -> NDArray[Any]:
     return known.origins if enough else np.array([candidate.problem.key for candidate in known.candidates])
 
 
-def _energy(known: Samples, device: DeviceFacts, settings: TreeSettings) -> TimeModel | None:
+def _power(found: Features, known: Samples) -> PowerModel | None:
     import numpy as np
 
     rows = np.flatnonzero(np.isfinite(known.energy_mj))
-    if len(rows) < _FEWEST_ENERGIES or len(np.unique(known.origins[rows])) < 2 * FOLDS:
+    if len(rows) < FEWEST_POWERS:
         return None
-    some = known.of(rows)
-    names = vocabulary(some.candidates)
-    found = features(some.candidates, device, names)
-    physics = energy_physics_mj(found.physics_us)
-    return fit_time_model(
-        found.rows, physics, some.energy_mj, some.origins, device=device.key, names=names, settings=settings,
-        apart=algorithm_columns(names),
-    )  # fmt: skip
+    some, time_us = found.at(rows), known.measured_us[rows]
+    return fit_power_model(some, time_us, 1000.0 * known.energy_mj[rows] / time_us)
 
 
 def _sharing(candidate: Candidate, problems: dict[str, Any]) -> Candidate:

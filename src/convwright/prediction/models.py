@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
+from convwright import strict_json
 from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Predictor
 from convwright.errors import BadInput
@@ -17,10 +18,12 @@ from convwright.prediction import time_model_file
 from convwright.prediction.data_sheet import DATA_SHEET
 from convwright.prediction.features import check_names
 from convwright.prediction.learned_times import LearnedTimes
+from convwright.prediction.power_model import PowerModel
 from convwright.prediction.time_model import TimeModel
+from convwright.strict_json import JsonError
 
 FOLDER = "models"
-_SUFFIX, _ENERGY = ".npz", ".energy.npz"
+_SUFFIX, _POWER = ".npz", ".power.json"
 
 
 class Origin(StrEnum):
@@ -88,34 +91,40 @@ def file_name(device: DeviceFacts) -> str:
 
 
 def save(learned: LearnedTimes, path: Path | str) -> tuple[Path, ...]:
-    """Write a model, and that of its energies beside it; which files."""
+    """Write a model, and that of its power beside it; which files."""
     path = Path(path)
     if path.suffix != _SUFFIX:
         raise BadInput(f"a model's file must end in {_SUFFIX}, got {str(path)!r}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         time_model_file.save(learned.times, path)
-        if learned.energy is None:
-            _energy_of(path).unlink(missing_ok=True)
+        if learned.power is None:
+            _power_of(path).unlink(missing_ok=True)
             return (path,)
-        time_model_file.save(learned.energy, _energy_of(path))
+        _power_of(path).write_text(strict_json.dumps(learned.power.to_json()) + "\n")
     except OSError as error:
         raise BadInput(f"the model cannot be written to {path}: {error}") from error
-    return path, _energy_of(path)
+    return path, _power_of(path)
 
 
-def _energy_of(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(_SUFFIX) + _ENERGY)
+def _power_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(_SUFFIX) + _POWER)
 
 
 def _loaded(path: Path, origin: Origin, device: DeviceFacts) -> Served:
-    energy = _energy_of(path)
     times = _read(path, _stamp(path))
-    mj = _read(energy, _stamp(energy)) if energy.is_file() else None
-    for each in (times, mj):
-        if each is not None and each.device != device.key:
-            raise BadInput(f"{path} is a model of {each.device}, and times of {device.key} are asked for")
-    return Served(LearnedTimes(times, mj), origin, times, path)
+    if times.device != device.key:
+        raise BadInput(f"{path} is a model of {times.device}, and times of {device.key} are asked for")
+    return Served(LearnedTimes(times, _power_read(_power_of(path))), origin, times, path)
+
+
+def _power_read(path: Path) -> PowerModel | None:
+    if not path.is_file():
+        return None
+    try:
+        return PowerModel.from_json(strict_json.loads(path.read_bytes()))
+    except (OSError, JsonError, BadInput) as error:
+        raise BadInput(f"{path} is no model of power: {error}") from error
 
 
 def _stamp(path: Path) -> tuple[int, int]:

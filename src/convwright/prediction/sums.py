@@ -1,4 +1,4 @@
-"""The interval of a sum of predictions whose errors are not independent.
+"""Intervals of sums of predictions, whose errors are not independent, and of products of such as are.
 
 A predictor that errs on one candidate of an algorithm errs in the same direction on its other candidates: its idea of
 the algorithm is wrong. So the errors of one family are taken to be fully correlated, and their bounds are added. Errors
@@ -10,7 +10,7 @@ What errs everywhere in one direction, such as a lower clock, is in no interval 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import hypot
+from math import exp, hypot, log
 
 from convwright.core.finding import Interval
 
@@ -32,3 +32,20 @@ def summed(parts: Iterable[tuple[str, Interval]]) -> Interval:
     below = hypot(*(each.value - each.low for each in families.values()))
     above = hypot(*(each.high - each.value for each in families.values()))
     return Interval(value, value - below, value + above)
+
+
+def product(first: Interval, second: Interval) -> Interval:
+    """Of two figures above 0 whose errors are independent: the distances of their logarithms are added as squares.
+
+    >>> product(Interval(100.0, 50.0, 200.0), Interval(3.0, 3.0, 3.0))
+    Interval(value=300.0, low=150.0, high=600.0)
+    """
+    value = first.value * second.value
+    below = hypot(*(log(each.value / each.low) for each in (first, second)))
+    above = hypot(*(log(each.high / each.value) for each in (first, second)))
+    return Interval(value, value * exp(-below), value * exp(above))
+
+
+def energy_of(power_w: Interval, time_us: Interval) -> Interval:
+    """In mJ."""
+    return product(power_w, time_us).scaled(1e-3)

@@ -62,7 +62,6 @@ def _cells(verdict: PredictedVerdict) -> dict[str, str]:
         "90 % within": interval_text(prediction.time_us),
         "learned": "yes" if prediction.in_domain else "no",
     }
-    if prediction.energy_mj is not None:
-        power_w = 1000 * prediction.energy_mj.value / prediction.time_us.value
-        cells |= {"energy mJ": f"{prediction.energy_mj.value:.3g}", "W": f"{power_w:.0f}"}
+    if prediction.energy_mj is not None and prediction.power_w is not None:
+        cells |= {"energy mJ": f"{prediction.energy_mj.value:.3g}", "W": f"{prediction.power_w.value:.0f}"}
     return cells

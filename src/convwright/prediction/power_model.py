@@ -1,0 +1,109 @@
+"""The power that a device draws while one kernel follows the other, from how busy that keeps its parts.
+
+Energy takes seconds to measure, so few dozen candidates have it: enough for a straight line through logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import exp
+from typing import TYPE_CHECKING, Any
+
+from convwright.core.finding import Interval
+from convwright.core.record import Record
+from convwright.errors import BadInput
+from convwright.prediction.features import PARTS, Features
+from convwright.prediction.intervals import conformal_quantile
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+FEWEST_POWERS = 30
+# What the line depends on: how much of the time the device needs at its peak for products, operands and scratch memory,
+# how long that is, how many waves of tiles there are, and whether it is on tensor cores.
+_LOADS, _LEAST_SHARE, _MOST_WAVES = 6, 1e-3, 6.0
+# Of the weights' squares, in units of the rows' variance.
+_RIDGE = 3.0
+# Nine of ten lie within the bounds.
+_COVERED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class PowerModel(Record):
+    """A prediction is ``mean_w`` plus ``weights`` times the loads, less ``centre`` and in units of ``deviation``;
+    never outside of what was seen. ``factor`` is how far nine of ten are off at most, and ``median`` the median of
+    |predicted / measured - 1|, each of the ``rows`` predicted by all others."""
+
+    mean_w: float
+    centre: tuple[float, ...]
+    deviation: tuple[float, ...]
+    weights: tuple[float, ...]
+    least_w: float
+    most_w: float
+    factor: float
+    median: float
+    rows: int
+
+    def watts(self, found: Features, time_us: NDArray[float64]) -> NDArray[float64]:
+        """The power of each candidate, of which one call takes ``time_us``."""
+        import numpy as np
+
+        line = (_loads(found, time_us) - np.array(self.centre)) / np.array(self.deviation) @ np.array(self.weights)
+        watts: NDArray[float64] = np.clip(self.mean_w + line, self.least_w, self.most_w)
+        return watts
+
+    def around(self, watts: float) -> Interval:
+        """The bounds of a prediction."""
+        return Interval(watts, watts / self.factor, watts * self.factor)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> PowerModel:
+        try:
+            lines = {name: tuple(map(float, record[name])) for name in ("centre", "deviation", "weights")}
+            single = ("mean_w", "least_w", "most_w", "factor", "median")
+            numbers = {name: float(record[name]) for name in single}
+            made = cls(rows=int(record["rows"]), **numbers, **lines)  # type: ignore[arg-type]
+        except (KeyError, TypeError, ValueError):
+            raise BadInput("a model of power needs a line through loads, and how far it is off") from None
+        fits = all(len(each) == _LOADS for each in lines.values()) and min(lines["deviation"]) > 0
+        if not (fits and 0 < made.least_w <= made.most_w and made.factor >= 1):
+            raise BadInput(f"a model of power needs {_LOADS} loads, and bounds above 0")
+        return made
+
+
+def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[float64]) -> PowerModel:
+    """The line through measured powers of candidates, of which one call takes ``time_us``."""
+    import numpy as np
+
+    loads = _loads(found, time_us)
+    centre, deviation, mean_w = loads.mean(axis=0), np.maximum(loads.std(axis=0), 1e-9), float(watts.mean())
+    standard = (loads - centre) / deviation
+    solver = np.linalg.solve(standard.T @ standard + _RIDGE * np.eye(_LOADS), standard.T)
+    weights, least_w, most_w = solver @ (watts - mean_w), float(watts.min()), float(watts.max())
+    # How each row is predicted without it follows from its influence on its own prediction.
+    influence = np.einsum("ij,ji->i", standard, solver) + 1 / len(watts)
+    alone = np.clip(watts - (watts - mean_w - standard @ weights) / (1 - influence), least_w, most_w)
+    factor = exp(conformal_quantile(np.abs(np.log(alone / watts)), _COVERED))
+    median = float(np.median(np.abs(alone / watts - 1)))
+    lines = [tuple(each.tolist()) for each in (centre, deviation, weights)]
+    return PowerModel(mean_w, lines[0], lines[1], lines[2], least_w, most_w, factor, median, len(watts))
+
+
+def _loads(found: Features, time_us: NDArray[float64]) -> NDArray[float64]:
+    import numpy as np
+
+    def column(name: str) -> NDArray[float64]:
+        values: NDArray[float64] = found.rows[:, found.names.index(name)]
+        return values
+
+    shares = [
+        np.log(np.maximum(found.parts[:, PARTS.index(part)] / time_us, _LEAST_SHARE))
+        for part in ("products µs", "operands µs", "scratch µs")
+    ]
+    waves = np.clip(column("log waves of 32"), -_MOST_WAVES, _MOST_WAVES)
+    return np.column_stack([*shares, np.log(time_us), waves, column("on tensor cores")])

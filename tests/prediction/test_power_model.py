@@ -1,0 +1,82 @@
+"""The power of candidates, from how busy they keep the device."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convwright import strict_json
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
+from convwright.prediction import models
+from convwright.prediction.features import PARTS, features
+from convwright.prediction.learning import learn
+from convwright.prediction.power_model import PowerModel, fit_power_model
+from convwright.prediction.sums import energy_of
+from prediction.made_observations import DEVICE, observations
+
+CANDIDATES = [each.candidate for each in observations(30)]
+FOUND = features(CANDIDATES, DEVICE)
+TIME_US = np.array([each.measurement.device_us.value for each in observations(30) if each.measurement is not None])
+# The busier with products, the more.
+WATTS = 700 + 60 * np.log(np.maximum(FOUND.parts[:, PARTS.index("products µs")] / TIME_US, 1e-3))
+
+
+def test_a_line_is_found_and_how_far_it_is_off_is_said() -> None:
+    random = np.random.default_rng(0)
+    seen = np.arange(len(WATTS)) % 2 == 0
+    scattered = WATTS * np.exp(0.05 * random.standard_normal(len(WATTS)))
+    model = fit_power_model(FOUND.at(seen), TIME_US[seen], scattered[seen])
+    off = np.abs(model.watts(FOUND.at(~seen), TIME_US[~seen]) / scattered[~seen] - 1)
+    assert np.median(off) < 0.06
+    assert model.median == pytest.approx(np.median(off), abs=0.02)
+    assert np.mean(off < model.factor - 1) == pytest.approx(0.9, abs=0.1)
+    assert model.rows == seen.sum()
+
+
+def test_each_row_is_predicted_by_the_others_alone() -> None:
+    """As if the line were fitted anew without it."""
+    few, time_us, watts = FOUND.at(np.arange(12)), TIME_US[:12], WATTS[:12] + 20 * np.cos(np.arange(12))
+    model = fit_power_model(few, time_us, watts)
+    rows = [np.arange(12) != row for row in range(12)]
+    alone = [fit_power_model(few.at(row), time_us[row], watts[row]).watts(few, time_us)[~row][0] for row in rows]
+    assert model.median == pytest.approx(np.median(np.abs(np.array(alone) / watts - 1)), rel=0.35)
+
+
+def test_nothing_beyond_what_was_seen() -> None:
+    model = fit_power_model(FOUND, TIME_US, WATTS)
+    watts = model.watts(FOUND, 1e6 * TIME_US)
+    assert watts.min() >= WATTS.min()
+    assert watts.max() <= WATTS.max()
+
+
+def test_energy_is_as_unsure_as_time_and_power() -> None:
+    model = fit_power_model(FOUND, TIME_US, WATTS)
+    sure, unsure = (PowerModel(**{**model.to_json(), "factor": factor}).around(500.0) for factor in (1.0, 2.0))
+    assert energy_of(sure, Interval(1000.0, 500.0, 2000.0)) == Interval(500.0, 250.0, 1000.0)
+    energy = energy_of(unsure, Interval(1000.0, 500.0, inf))
+    assert 125 < energy.low < 250
+    assert energy.high == inf
+
+
+def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
+    learned = learn(observations(watts=200.0), DEVICE, tried=1)
+    place, power = models.save(learned.predictor, tmp_path / models.file_name(DEVICE))
+    assert models.served(DEVICE, model=place).predictor.predict_all(CANDIDATES, DEVICE) == (
+        learned.predictor.predict_all(CANDIDATES, DEVICE)
+    )
+    said = strict_json.loads(power.read_text())
+    wrong: list[Any] = [{}, said | {"weights": [1.0]}, said | {"factor": 0.5}, said | {"least_w": 0.0}, [1], "x"]
+    for each in wrong:
+        power.write_text(strict_json.dumps(each))
+        with pytest.raises(BadInput, match="is no model of power"):
+            models.served(DEVICE, model=place)
+    power.write_text("{")
+    with pytest.raises(BadInput, match="is no model of power"):
+        models.served(DEVICE, model=place)
+    models.save(learn(observations(), DEVICE, tried=1).predictor, place)
+    assert not power.exists()
