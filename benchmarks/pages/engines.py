@@ -54,11 +54,17 @@ def _row(line: dict[str, Any]) -> str:
     compiled = min((us[name] for name in _COMPILED if name in us), default=None)
     called, size = _CALLED[line["network"]], line["size"]
     cells = [
-        called + (f", {size}x{size}" if size else ""), line["dtype"], str(line["batch"]), _time(us["engine"]),
+        called + (f", {size}x{size}" if size else ""), _type(line), str(line["batch"]), _time(us["engine"]),
         "–" if compiled is None else _time(compiled), _time(own), f"{1 / line['ratio']['ratio']['value']:.2f}",
         f"{line['built_s']:.0f} s",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _type(line: dict[str, Any]) -> str:
+    """On a GPU fp32 may be multiplied as TF32."""
+    is_tf32 = line["dtype"] == "fp32" and _on(line["conditions"]) == "cuda" and line.get("tf32") == "on"
+    return "TF32" if is_tf32 else str(line["dtype"])
 
 
 def _time(us: float) -> str:
