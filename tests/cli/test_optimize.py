@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -14,6 +15,8 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.cli.main import main
+from convwright.cli.model_target import model_and_example
+from convwright.measuring.hardware.machine import device_facts
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -72,6 +75,14 @@ def test_a_model_cannot_move_to_a_device_that_is_not_here(run: Run) -> None:
     code, _, err = run("optimize", "models.py:small", "--mode", "heuristic", "--device", "cuda")
     assert code == 2
     assert "PyTorch sees no CUDA device on this machine" in err
+
+
+def test_model_and_example_move_to_the_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODEL)
+    somewhere = replace(device_facts("cpu"), torch_name="meta")
+    monkeypatch.setattr("convwright.measuring.hardware.machine.device_facts", lambda _: somewhere)
+    model, (x,) = model_and_example(f"{tmp_path}/models.py:small", None, "cpu")
+    assert {each.device.type for each in (x, *model.parameters(), *model.buffers())} == {"meta"}
 
 
 def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:

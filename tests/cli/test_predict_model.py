@@ -78,7 +78,7 @@ def test_a_plan_goes_to_a_folder(run: Run, tmp_path: Path) -> None:
         (("predict", "models.py:small", "--layout", "nhwc"), "--layout is of a problem, and a network was given"),
         (("predict", "models.py:small", "--batch", "0"), "`batch` must be a whole number above 0, or None, got 0"),
         (("predict", "models.py:small", "--device", "abacus"), "got 'abacus'"),
-        (("optimize", "models.py:small", "--device", "h200"), "--plan-only plans for it"),
+        (("optimize", "models.py:small", "--device", "h200"), "h200 is a device to plan for with --plan-only"),
         (("optimize", "models.py:small", "--plan-only", "--buckets", "1,2"), "so that --buckets would be ignored"),
         (("optimize", "models.py:small", "--plan-only", "--kernels", "--out", "x"), "so that --kernels would be"),
     ],

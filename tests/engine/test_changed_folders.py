@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,10 @@ def test_an_engine_runs_on_the_device_for_which_it_was_planned(folder: Path, mon
     best = replace(device_facts("h200"), torch_name="cuda:0")
     monkeypatch.setattr(loaded, "device_facts", lambda device=None: device_facts("cpu") if device == "cpu" else best)
     assert cw.load(folder).device == torch.device("cpu")
+    threads = f"{device_facts('cpu').name}, 77 threads"
+    edit(folder, **plan_of(folder) | {"device": threads})
+    with pytest.raises(Refused, match=f"was planned for {re.escape(threads)}, and this is {re.escape(threads[:-11])}"):
+        cw.load(folder)
     edit(folder, **plan_of(folder) | {"device": "another"})
     with pytest.raises(Refused, match="was planned for another, and this is NVIDIA H200"):
         cw.load(folder)

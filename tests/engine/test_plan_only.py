@@ -250,7 +250,7 @@ def test_a_folder_needs_weights(planned: cw.PlannedEngine, tmp_path: Path) -> No
         ({"plan_only": True, "partial": True}, r"runs nothing, so that partial would be ignored"),
         ({"plan_only": True, "mode": "full"}, r"runs nothing, so that mode would be ignored"),
         ({"plan_only": True, "precision": "mixed"}, r'precision="mixed" runs the model to see its errors'),
-        ({"plan_only": True, "policy": Policy(objective=Objective.ENERGY)}, r"energy cannot be predicted yet"),
+        ({"plan_only": True, "policy": Policy(objective=Objective.ENERGY)}, r"cannot be planned for the least energy"),
     ],
 )
 def test_what_cannot_be_planned(options: dict[str, Any], said: str) -> None:

@@ -89,9 +89,17 @@ def test_arrays_and_record_give_it_back() -> None:
         {"weights": np.ones(2)}, {"columns": fitted.columns + 9}, {"apart": np.array([2, 7])}, {"means": np.ones(2)},
         {"starts": fitted.starts[::-1]}, {"starts": fitted.starts + 1}, {"deviation": 0 * fitted.deviation},
     ]  # fmt: skip
+    wrong += [{name: np.asarray(arrays[name])[None]} for name in ("columns", "weights", "apart", "starts")]
+    wrong += [{"weights": np.float64(1.0)}]
     for each in wrong:
         with pytest.raises(BadInput, match="do not fit each other"):
             SmoothCorrection.from_arrays(arrays | each, record)
+    for name in ("centre", "scale", "weights", "means", "references"):
+        with pytest.raises(BadInput, match="needs finite numbers"):
+            SmoothCorrection.from_arrays(arrays | {name: arrays[name] * np.nan}, record)
+    for named in ({"linear": np.inf}, {"features": np.inf}):
+        with pytest.raises(BadInput, match="a smooth correction needs"):
+            SmoothCorrection.from_arrays(arrays, record | named)
 
 
 def test_the_same_rows_give_the_same_function() -> None:

@@ -148,7 +148,7 @@ def attempt(say: Any, asked: Attempt) -> Observation:
     here = _here()
     if here.station is None or here.station.drawn != asked.drawn:
         here.station = None  # whose operands make room for the next
-        torch.cuda.empty_cache()  # also for libraries, whose memory comes from the driver
+        torch.cuda.empty_cache()  # libraries take memory from the driver, not from PyTorch
         bench = Bench(asked.drawn.problem, here.facts, Mode.QUICK, seed=asked.drawn.number)
         here.station = Station(asked.drawn, bench)
     return here.station.observe(asked, here.store)

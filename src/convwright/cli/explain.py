@@ -38,7 +38,11 @@ def explain(
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
+        str | None,
+        typer.Option(
+            help="cpu, cuda, cuda:1, or one that is elsewhere: h200. By default the best here, or of a folder the one "
+            "for which its engine was planned."
+        ),
     ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,

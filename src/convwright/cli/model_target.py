@@ -24,7 +24,7 @@ def model_and_example(
 
     place = None if device is None else device_facts(device)
     if place is not None and not place.present:
-        raise BadInput(f"{place.name} is not in this machine: --plan-only plans for it and runs nothing")
+        raise BadInput(f"{device} is a device to plan for with --plan-only, which runs nothing: move to cpu or cuda")
 
     subject = Subject.made(called(target, factory(target)), by=target)
     model, example = subject.module, subject.args

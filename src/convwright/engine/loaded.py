@@ -123,9 +123,12 @@ def _ready(
 
 
 def _home(plan: Mapping[str, Any]) -> DeviceFacts:
-    """The device here for which a plan was made; the best one where there is none."""
-    best = device_facts()
-    return next((each for each in (best, device_facts("cpu")) if each.key == plan.get("device")), best)
+    """The device here for which a plan was made, if with another number of threads; the best one where there is
+    none."""
+    planned = str(plan.get("device"))
+    here = [device_facts(), device_facts("cpu"), *(device_facts(f"cuda:{n}") for n in range(torch.cuda.device_count()))]
+    same = [each for each in here if each.key == planned] or [each for each in here if planned.startswith(each.name)]
+    return [*same, here[0]][0]
 
 
 def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | None:

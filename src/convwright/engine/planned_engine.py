@@ -41,8 +41,9 @@ _OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
 class NetworkPrediction(Record):
     """What one run of a network should take on a device. ``time_us`` has an interval that should hold nine of ten
     networks; ``rough_share`` is the share of it in steps that the predictor has seen nothing like. ``memory_bytes`` are
-    weights, inputs and the most that results and workspaces take at once; the driver's own memory comes on top. None is
-    what cannot be predicted."""
+    weights, inputs and the most that results and workspaces take at once; the driver's own memory comes on top.
+    ``power_w`` is the mean over the time of the steps whose power is known, and ``energy_mj`` that power for the whole
+    run. None is what cannot be predicted."""
 
     device: str
     time_us: Interval
@@ -124,10 +125,8 @@ class PlannedEngine:
             if time_us is not None:
                 yield f"chosen {name}: {time_us:,.0f} µs"
         if found.power_w is not None and found.energy_mj is not None:
-            yield (
-                f"power: {found.power_w.value:,.0f} W, energy: {found.energy_mj.value:,.3g} mJ, "
-                f"between {found.energy_mj.low:,.3g} and {found.energy_mj.high:,.3g}"
-            )
+            energy = found.energy_mj
+            yield f"power: {found.power_w.value:,.0f} W; energy: {energy.value:,.1f} mJ, between {_between(energy)}"
         yield str(self.memory.plan)
         yield f"weights: {self.memory.weights:,} bytes; in all {found.memory_bytes:,} bytes"
         if self.unknown:
@@ -179,10 +178,10 @@ def _row(step: Step, basis: Basis, device: DeviceFacts) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _between(time_us: Interval) -> str:
-    digits = 0 if time_us.value >= 100 else 1
-    high = "∞" if time_us.high == inf else f"{time_us.high:,.{digits}f}"
-    return f"{time_us.low:,.{digits}f} and {high}"
+def _between(found: Interval) -> str:
+    digits = 0 if found.value >= 100 else 1
+    high = "∞" if found.high == inf else f"{found.high:,.{digits}f}"
+    return f"{found.low:,.{digits}f} and {high}"
 
 
 def _family(step: Step) -> str:

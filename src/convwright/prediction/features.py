@@ -38,7 +38,7 @@ OF_PHYSICS = (
 _USUAL_TILES = (32, 128)
 OF_TILES = (
     "has tiles", "log blocks", "log waves", "last wave idle", "tiles idle", "products held", "log steps", "log parts",
-    *(f"{what} of {side}" for side in _USUAL_TILES for what in ("log waves", "tiles idle")),
+    *(f"{what} of {side}" for side in _USUAL_TILES for what in ("log waves", "log padding")),
 )  # fmt: skip
 _OF_CANDIDATE = (
     "runs", "rewrites", "saves products", "products each", "log workspace", "workspace unknown", "splits numbers",
@@ -51,7 +51,7 @@ _ON_TENSOR_CORES = frozenset(Arithmetic) - {Arithmetic.FP32, Arithmetic.FP64}
 # Fields of a candidate as they are collected, one a column.
 _RUNS, _DEPTH, _FLOPS, _BYTES, _PEAK, _PRODUCTS, _WORKSPACE, _MOVED, _ESTIMATE, _TILED, _SAVES = range(11)
 _BM, _BN, _BK, _IN_PARTS, _ROWS, _COLUMNS, _TERMS, _GROUPS, _TENSOR = range(11, 20)
-_LEAST_US = 1e-3
+_LEAST_US = _LEAST_WAVES = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +240,7 @@ def _usual_tiles(raw: NDArray[float64], rates: Rates, side: int) -> Iterator[NDA
     import numpy as np
 
     down, across = np.ceil(raw[:, _ROWS] / side), np.ceil(raw[:, _COLUMNS] / side)
-    yield np.log2(np.maximum(down * across * raw[:, _GROUPS] / rates.units, _LEAST_US))
+    yield np.log2(np.maximum(down * across * raw[:, _GROUPS] / rates.units, _LEAST_WAVES))
     yield np.log2(np.maximum(_ratio(down * side * across * side, raw[:, _ROWS] * raw[:, _COLUMNS]), 1.0))
 
 

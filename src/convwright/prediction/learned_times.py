@@ -42,5 +42,5 @@ class LearnedTimes:
     ) -> Prediction:
         wide = 1.0 if in_domain else _OUTSIDE
         time_us = Interval(value_us, min(low_us, value_us / wide), max(high_us, value_us * wide))
-        power_w = None if self.power is None or watts is None else self.power.around(watts)
+        power_w = None if watts is None or self.power is None else self.power.around(watts, in_domain=in_domain)
         return Prediction(time_us, in_domain, power_w, None if power_w is None else energy_of(power_w, time_us))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_OF_AN_ORIGIN = 600
 FEWEST_ROWS = 100
 # Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
-# as long. With squared errors it is 20.9 % in place of 18.6 (median, 16,000 candidates of an H200).
+# as long. With squared errors trees alone are off by 20.9 % in place of 18.6 (median, 16,000 candidates of an H200).
 _MANY_ROWS = TreeSettings(
     trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("absolute_error",), members=1
 )
@@ -121,7 +121,7 @@ def learn(
         *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen, apart=apart
     )
     report = error_report(known.candidates, unseen, known.measured_us, groups)
-    return Learned(LearnedTimes(times, _power(found, known)), report)
+    return Learned(LearnedTimes(times, _power(found, known, unseen, groups, device)), report)
 
 
 def settings_for(rows: int) -> TreeSettings:
@@ -149,14 +149,18 @@ def groups_of(known: Samples) -> NDArray[Any]:
     return known.origins if enough else np.array([candidate.problem.key for candidate in known.candidates])
 
 
-def _power(found: Features, known: Samples) -> PowerModel | None:
+def _power(
+    found: Features, known: Samples, unseen_us: NDArray[float64], groups: NDArray[Any], device: DeviceFacts
+) -> PowerModel | None:
+    """From predicted times, where there are some, since those are what powers will be predicted from."""
     import numpy as np
 
     rows = np.flatnonzero(np.isfinite(known.energy_mj))
-    if len(rows) < FEWEST_POWERS:
+    if len(rows) < FEWEST_POWERS or len(np.unique(groups[rows])) < 2 * FOLDS:
         return None
-    some, time_us = found.at(rows), known.measured_us[rows]
-    return fit_power_model(some, time_us, 1000.0 * known.energy_mj[rows] / time_us)
+    measured_us = known.measured_us[rows]
+    time_us = np.where(np.isfinite(unseen_us[rows]), unseen_us[rows], measured_us)
+    return fit_power_model(found.at(rows), time_us, 1000.0 * known.energy_mj[rows] / measured_us, device.key)
 
 
 def _sharing(candidate: Candidate, problems: dict[str, Any]) -> Candidate:

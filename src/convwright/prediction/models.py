@@ -115,16 +115,19 @@ def _loaded(path: Path, origin: Origin, device: DeviceFacts) -> Served:
     times = _read(path, _stamp(path))
     if times.device != device.key:
         raise BadInput(f"{path} is a model of {times.device}, and times of {device.key} are asked for")
-    return Served(LearnedTimes(times, _power_read(_power_of(path))), origin, times, path)
+    return Served(LearnedTimes(times, _power_read(_power_of(path), device)), origin, times, path)
 
 
-def _power_read(path: Path) -> PowerModel | None:
+def _power_read(path: Path, device: DeviceFacts) -> PowerModel | None:
     if not path.is_file():
         return None
     try:
-        return PowerModel.from_json(strict_json.loads(path.read_bytes()))
+        model = PowerModel.from_json(strict_json.loads(path.read_bytes()))
     except (OSError, JsonError, BadInput) as error:
         raise BadInput(f"{path} is no model of power: {error}") from error
+    if model.device != device.key:
+        raise BadInput(f"{path} is a model of {model.device}, and power of {device.key} is asked for")
+    return model
 
 
 def _stamp(path: Path) -> tuple[int, int]:

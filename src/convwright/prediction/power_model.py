@@ -1,12 +1,12 @@
 """The power that a device draws while one kernel follows the other, from how busy that keeps its parts.
 
-Energy takes seconds to measure, so few dozen candidates have it: enough for a straight line through logarithms.
+Energy takes seconds to measure, so only a few dozen candidates have it: enough for a straight line through logarithms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
+SCHEMA = "convwright power model 1"
 FEWEST_POWERS = 30
 # What the line depends on: how much of the time the device needs at its peak for products, operands and scratch memory,
 # how long that is, how many waves of tiles there are, and whether it is on tensor cores.
@@ -28,14 +29,17 @@ _LOADS, _LEAST_SHARE, _MOST_WAVES = 6, 1e-3, 6.0
 _RIDGE = 3.0
 # Nine of ten lie within the bounds.
 _COVERED = 0.9
+_LINES = ("centre", "deviation", "weights")
+_LARGEST = 1e12  # of what is read; more is no power
 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel(Record):
-    """A prediction is ``mean_w`` plus ``weights`` times the loads, less ``centre`` and in units of ``deviation``;
-    never outside of what was seen. ``factor`` is how far nine of ten are off at most, and ``median`` the median of
-    |predicted / measured - 1|, each of the ``rows`` predicted by all others."""
+    """A prediction is ``mean_w`` plus ``weights`` times the loads, less ``centre`` and in units of ``deviation``. It is
+    never outside of what was seen, from ``least_w`` to ``most_w``. Nine of ten are off by ``factor`` at most, and
+    ``median`` is the median of |predicted / measured - 1|, each of the ``rows`` predicted by all others."""
 
+    device: str
     mean_w: float
     centre: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -54,29 +58,40 @@ class PowerModel(Record):
         watts: NDArray[float64] = np.clip(self.mean_w + line, self.least_w, self.most_w)
         return watts
 
-    def around(self, watts: float) -> Interval:
-        """The bounds of a prediction."""
-        return Interval(watts, watts / self.factor, watts * self.factor)
+    def around(self, watts: float, *, in_domain: bool) -> Interval:
+        """The bounds of a prediction; where nothing like the candidate was seen, those of all that was seen as well."""
+        low, high = watts / self.factor, watts * self.factor
+        if not in_domain:
+            low, high = min(low, self.least_w), max(high, self.most_w)
+        return Interval(watts, low, high)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> PowerModel:
-        try:
-            lines = {name: tuple(map(float, record[name])) for name in ("centre", "deviation", "weights")}
-            single = ("mean_w", "least_w", "most_w", "factor", "median")
-            numbers = {name: float(record[name]) for name in single}
-            made = cls(rows=int(record["rows"]), **numbers, **lines)  # type: ignore[arg-type]
-        except (KeyError, TypeError, ValueError):
-            raise BadInput("a model of power needs a line through loads, and how far it is off") from None
-        fits = all(len(each) == _LOADS for each in lines.values()) and min(lines["deviation"]) > 0
-        if not (fits and 0 < made.least_w <= made.most_w and made.factor >= 1):
-            raise BadInput(f"a model of power needs {_LOADS} loads, and bounds above 0")
+    def from_json(cls, record: Any) -> PowerModel:
+        """A model that was kept. Whatever the record says, predictions are numbers."""
+        names = [each.name for each in fields(cls)]
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA or set(record) != {"schema", *names}:
+            raise BadInput(f"a model of power must have the schema {SCHEMA!r}, with {', '.join(names)}")
+        given: dict[str, Any] = {name: record[name] for name in names}
+        lines = [given[name] for name in _LINES]
+        if not all(isinstance(line, list | tuple) and len(line) == _LOADS for line in lines):
+            raise BadInput(f"a model of power needs lists of {_LOADS} numbers: {', '.join(_LINES)}")
+        numbers = [given[name] for name in names if name not in ("device", *_LINES)]
+        if not (isinstance(given["device"], str) and all(map(_is_finite, chain(numbers, *lines)))):
+            raise BadInput("a model of power needs finite numbers, and the key of a device")
+        made = cls(**given | {name: tuple(given[name]) for name in _LINES})
+        if not (min(made.deviation) > 0 and 0 < made.least_w <= made.most_w and made.factor >= 1):
+            raise BadInput("a model of power needs deviations and powers above 0, and a factor of at least 1")
         return made
 
 
-def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[float64]) -> PowerModel:
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < _LARGEST
+
+
+def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[float64], device: str) -> PowerModel:
     """The line through measured powers of candidates, of which one call takes ``time_us``."""
     import numpy as np
 
@@ -91,7 +106,7 @@ def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[f
     factor = exp(conformal_quantile(np.abs(np.log(alone / watts)), _COVERED))
     median = float(np.median(np.abs(alone / watts - 1)))
     lines = [tuple(each.tolist()) for each in (centre, deviation, weights)]
-    return PowerModel(mean_w, lines[0], lines[1], lines[2], least_w, most_w, factor, median, len(watts))
+    return PowerModel(device, mean_w, lines[0], lines[1], lines[2], least_w, most_w, factor, median, len(watts))
 
 
 def _loads(found: Features, time_us: NDArray[float64]) -> NDArray[float64]:

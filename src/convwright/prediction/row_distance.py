@@ -14,7 +14,8 @@ _STEPS, _RATE = 100, 0.05
 # What a step looks at: so many kinds, and of each so many rows.
 _KINDS, _ROWS, _FEWEST_ROWS = 24, 200, 40
 # Errors, in units of the usual deviation, count like squares up to the root of this, and like logarithms beyond.
-_USUAL = 0.05
+_SMALL_ERROR = 0.05
+_LEAST_DEVIATION = 0.05
 # So much of the mean error is given up for each unit of all scales.
 _PRICE_OF_SCALE = 3e-4
 _LEAST_SCATTER = 1e-3
@@ -22,8 +23,8 @@ _CLOSEST = 1e-12  # squared; where the distance is 0 its root has no slope
 
 
 class Distance(NamedTuple):
-    """``scale`` is what standardised features are multiplied by. ``scatter`` is the share of the variance that no
-    feature explains, and ``linear`` how much a straight line counts beside the kernel."""
+    """``scale`` is what standardised features are multiplied by. ``scatter`` is the variance that no feature explains
+    beside that of the kernel, and ``linear`` how much a straight line counts beside it."""
 
     scale: NDArray[float64]
     scatter: float
@@ -39,21 +40,20 @@ def learned_distance(rows: NDArray[float64], targets: NDArray[float64], kinds: N
     groups = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
     groups = [group for group in groups if len(group) >= _FEWEST_ROWS] or [np.arange(len(rows))]
     features, values = torch.from_numpy(rows), torch.from_numpy(np.ascontiguousarray(targets))
-    with torch.enable_grad(), torch.inference_mode(False):
+    with torch.enable_grad(), torch.inference_mode(False), torch.device("cpu"):
         log_scale = torch.full((rows.shape[1],), -log(2 * rows.shape[1]) / 2, dtype=torch.float64, requires_grad=True)
         log_scatter = torch.tensor(-3.0, dtype=torch.float64, requires_grad=True)
         log_linear = torch.tensor(-3.0, dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.Adam([log_scale, log_scatter, log_linear], lr=_RATE)
         for _ in range(_STEPS):
             optimizer.zero_grad()
-            error, count = _PRICE_OF_SCALE * log_scale.exp().sum(), 0
+            error = _PRICE_OF_SCALE * log_scale.exp().sum()
             picked = [random.permutation(groups[each])[:_ROWS] for each in random.permutation(len(groups))[:_KINDS]]
             total = sum(map(len, picked))
             for some in picked:
                 scaled = features[some] * log_scale.exp()
                 missed = _missed(scaled, values[some], log_scatter.exp() + _LEAST_SCATTER, log_linear.exp())
-                error = error + torch.log1p(missed**2 / _USUAL).sum() / (2 * total)
-                count += len(some)
+                error = error + torch.log1p(missed**2 / _SMALL_ERROR).sum() / (2 * total)
             error.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     scale = log_scale.detach().exp().numpy()
@@ -69,6 +69,6 @@ def _missed(rows: Tensor, targets: Tensor, scatter: Tensor, linear: Tensor) -> T
     apart = (3 * (squares[:, None] + squares - 2 * products).clamp_min(_CLOSEST)).sqrt()
     alike = (1 + apart) * torch.exp(-apart) + linear * products + scatter * torch.eye(len(rows), dtype=rows.dtype)
     off = targets - targets.median()
-    off = (off / (1.48 * off.abs().median() + _USUAL)).clamp(-4, 4)
+    off = (off / (1.48 * off.abs().median() + _LEAST_DEVIATION)).clamp(-4, 4)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(alike))
     return (inverse @ off) / inverse.diagonal()

@@ -24,8 +24,10 @@ _PLACES = ("columns", "apart", "starts")
 _ARRAYS = (*_NUMBERS, *_PLACES, "references")
 # Further from the mean, in standard deviations, it no longer matters how far.
 _FURTHEST = 4.0
-# A kind of fewer rows is predicted by rows of all kinds, of which there are so many, and so many of one at most.
-_FEWEST, _OF_ALL, _MOST = 8, 1500, 4000
+# A kind of fewer rows is predicted by rows of all kinds.
+_FEWEST = 8
+# References at most: of one kind, and of all kinds together.
+_MOST, _OF_ALL = 4000, 1500
 # Features that count less than this share of the one that counts most are left out.
 _LEAST_SHARE = 0.01
 _AT_ONCE = 2048
@@ -33,11 +35,14 @@ _AT_ONCE = 2048
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothCorrection:
-    """Of a row, the features ``columns`` count, minus ``centre``, in units of ``deviation``, times ``scale``. The
-    column of ``apart`` that is not 0 says of which kind it is. ``references`` are such rows, those of kind ``i`` from
-    ``starts[i + 1]`` on, and from ``starts[0]`` some of all kinds. A prediction is the kind's mean plus the
-    ``weights`` of its references, each times a Matérn kernel of the distance and ``linear`` times the scalar
-    product."""
+    """The features ``columns`` of a row count: minus ``centre``, in units of ``deviation``, times ``scale``.
+
+    * ``references`` are rows like that. Those of kind ``i`` begin at ``starts[i]``. Kind 0 are some of all kinds, which
+      serve rows of no other kind.
+    * A row is of kind ``i`` if the column ``apart[i - 1]`` is not 0.
+    * A prediction is the mean of the row's kind plus the ``weights`` of its references, each times a Matérn kernel of
+      the distance and ``linear`` times the scalar product.
+    """
 
     features: int
     columns: NDArray[int32]
@@ -85,15 +90,19 @@ class SmoothCorrection:
             read |= {name: np.asarray(arrays[name], np.int32) for name in _PLACES}
             read["references"] = np.asarray(arrays["references"], np.float16)
             made = cls(features=int(record["features"]), linear=float(record["linear"]), **read)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise BadInput(f"a smooth correction needs the arrays {', '.join(_ARRAYS)} and their record") from None
         made._check()
         return made
 
     def _check(self) -> None:
-        """Whatever the arrays say, a prediction reads nothing outside of them."""
+        """Whatever the arrays say, a prediction is a number and reads nothing outside of them."""
         import numpy as np
 
+        if not all(getattr(self, name).ndim == 1 for name in (*_NUMBERS, *_PLACES)):
+            raise BadInput("the arrays of a smooth correction do not fit each other: one has rows")
+        if not np.isfinite([self.linear, *(np.abs(getattr(self, name)).max(initial=0.0) for name in _ARRAYS)]).all():
+            raise BadInput("a smooth correction needs finite numbers")
         count, width, kinds = len(self.weights), len(self.columns), len(self.apart)
         fits = (
             self.references.shape == (count, width)
@@ -126,9 +135,7 @@ def fit_smooth_correction(
     scaled = (standard[:, columns] * learned.scale[columns]).astype(np.float16)
     random, picked, weights, means = np.random.default_rng(0), [], [], []
     for kind in range(len(places) + 1):
-        of_kind = np.flatnonzero(kinds == kind) if kind else np.arange(len(rows))
-        most = _OF_ALL if len(places) and not kind else _MOST
-        of_kind = np.sort(random.permutation(of_kind)[:most]) if kind == 0 or len(of_kind) >= _FEWEST else of_kind[:0]
+        of_kind = _references(kinds, kind, random)
         mean = float(np.median(targets[of_kind])) if len(of_kind) else 0.0
         own = scaled[of_kind].astype(np.float64)
         alike = likeness(own, own, learned.linear)
@@ -140,6 +147,17 @@ def fit_smooth_correction(
         rows.shape[1], columns, centre[columns], deviation[columns], learned.scale[columns], places, starts,
         scaled[np.concatenate(picked)], np.concatenate(weights), np.array(means), learned.linear,
     )  # fmt: skip
+
+
+def _references(kinds: NDArray[Any], kind: int, random: Any) -> NDArray[Any]:
+    """Rows that serve a kind; none where it has too few."""
+    import numpy as np
+
+    if kind == 0:
+        is_all = not kinds.any()
+        return np.sort(random.permutation(len(kinds))[: _MOST if is_all else _OF_ALL])
+    rows = np.flatnonzero(kinds == kind)
+    return np.sort(random.permutation(rows)[:_MOST]) if len(rows) >= _FEWEST else rows[:0]
 
 
 def kinds_of(rows: NDArray[float64], apart: NDArray[int32]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ What errs everywhere in one direction, such as a lower clock, is in no interval 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import exp, hypot, log
+from math import exp, hypot, inf, log
 
 from convwright.core.finding import Interval
 
@@ -39,10 +39,12 @@ def product(first: Interval, second: Interval) -> Interval:
 
     >>> product(Interval(100.0, 50.0, 200.0), Interval(3.0, 3.0, 3.0))
     Interval(value=300.0, low=150.0, high=600.0)
+    >>> product(Interval(2.0, 0.0, inf), Interval(3.0, 2.0, 4.0))
+    Interval(value=6.0, low=0.0, high=inf)
     """
-    value = first.value * second.value
-    below = hypot(*(log(each.value / each.low) for each in (first, second)))
-    above = hypot(*(log(each.high / each.value) for each in (first, second)))
+    value, both = first.value * second.value, (first, second)
+    below = hypot(*(log(each.value / each.low) if each.low > 0 else inf for each in both))
+    above = hypot(*(log(each.high / each.value) for each in both))
     return Interval(value, value * exp(-below), value * exp(above))
 
 

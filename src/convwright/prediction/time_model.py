@@ -111,8 +111,8 @@ def fit_time_model(
     apart: Sequence[int] = (),
 ) -> TimeModel:
     """A model of one device. ``groups`` names the problem of each row: rows of a problem are never on both sides of
-    a cross-validation. Without it every row is a problem of its own. The smooth function has nothing in common for
-    rows of which another of the features ``apart`` is not 0.
+    a cross-validation. Without it every row is a problem of its own. In the smooth function, rows do not
+    influence each other that differ in which of the features ``apart`` is not 0.
 
     ``unseen_us`` is what ``unseen_times`` gave for the same rows, where the caller has asked it; ``tried`` is how many
     folds it holds out otherwise."""

@@ -98,7 +98,9 @@ def _header(arrays: dict[str, NDArray[Any]], path: Path | str) -> dict[str, Any]
         raise BadInput(f"{path} is no time model: its header is no strict JSON: {error}") from error
     schema = header.get("schema") if isinstance(header, dict) else None
     if schema != SCHEMA:
-        raise BadInput(f"{path} must have the schema {SCHEMA!r}, got {schema!r}")
+        raise BadInput(
+            f"{path} must have the schema {SCHEMA!r}, got {schema!r}: learn it again with `convwright learn`"
+        )
     known: dict[str, Any] = header
     return known
 

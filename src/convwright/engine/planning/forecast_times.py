@@ -49,7 +49,7 @@ class Basis(StrEnum):
 def check_objective(policy: Policy) -> None:
     """Refuse an objective that nothing predicts."""
     if policy.objective is Objective.ENERGY:
-        raise BadInput('energy cannot be predicted yet: give a policy whose objective is "time"')
+        raise BadInput('a network cannot be planned for the least energy: give a policy whose objective is "time"')
 
 
 # Candidates with their times, and what these rest on.

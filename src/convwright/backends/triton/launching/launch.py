@@ -218,9 +218,9 @@ def _function(device_index: int, binary: Binary) -> int:
         try:
             _functions[key] = _load(device_index, binary)
         except BackendError as error:
-            if not is_shortage(error):
+            if not is_shortage(error) or torch_api.is_capturing():
                 raise
-            torch.cuda.empty_cache()  # PyTorch gives memory that it keeps for later to itself alone
+            torch.cuda.empty_cache()  # of which the driver can use nothing
             _functions[key] = _load(device_index, binary)
     return _functions[key]
 
