@@ -30,27 +30,27 @@ class Task:
 
 
 class Done(NamedTuple):
-    """How many batches ran, for how long in all, and how long it took to build the engine; 0 if it was there."""
+    """How many batches ran, for how long in all, and how long it took to build the engine, if at an earlier task."""
 
     batches: int
     run_s: float
     built_s: float
 
 
-_engines: dict[tuple[str, bytes, int, bool], Engine] = {}
+# Engines, and how long it took to build each.
+_engines: dict[tuple[str, bytes, int, bool], tuple[Engine, float]] = {}
 
 
 def work(task: Task) -> Done:
     """Run a task. Its engine is kept for tasks after it."""
-    begun = perf_counter()
     name = task.key, task.model, task.batch, task.on_cpu
-    is_new = name not in _engines
-    if is_new:
-        _engines[name] = _built(task)
-    engine, built_s = _engines[name], perf_counter() - begun
+    if name not in _engines:
+        begun = perf_counter()
+        _engines[name] = _built(task), perf_counter() - begun
+    engine, built_s = _engines[name]
     _finish(engine)
     batches, run_s = _all(engine, task) if task.rate_per_s is None else _stream(engine, task, task.rate_per_s)
-    return Done(batches, run_s, built_s if is_new else 0.0)
+    return Done(batches, run_s, built_s)
 
 
 def _built(task: Task) -> Engine:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-_STEPS, _RATE = 100, 0.05
+_STEPS, _RATE = 50, 0.1
 # What a step looks at: so many kinds, and of each so many rows.
 _KINDS, _ROWS, _FEWEST_ROWS = 24, 200, 40
 # Errors, in units of the usual deviation, count like squares up to the root of this, and like logarithms beyond.
