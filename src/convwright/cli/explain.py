@@ -40,8 +40,8 @@ def explain(
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda, cuda:1, or one that is elsewhere: h200. By default the best here, or of a folder the one "
-            "for which its engine was planned."
+            help="cpu, cuda, cuda:1, or one that is elsewhere: h200. By default the best device here; for the folder "
+            "of an engine, the device that the engine was planned for."
         ),
     ] = None,
     max_workspace: MaxWorkspace = None,

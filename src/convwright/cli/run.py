@@ -38,7 +38,7 @@ def run(
     ] = False,
     device: Annotated[
         str | None,
-        typer.Option(help="cpu or cuda; by default the one for which the engine was planned.", show_default=False),
+        typer.Option(help="cpu or cuda; by default the one that the engine was planned for.", show_default=False),
     ] = None,
 ) -> None:
     """Run an engine once, and say how long a call takes.

@@ -30,7 +30,8 @@ class Task:
 
 
 class Done(NamedTuple):
-    """How many batches ran, for how long in all, and how long it took to build the engine, if at an earlier task."""
+    """How many batches ran, for how long in all, and how long it took to build the engine, be it for an earlier
+    task."""
 
     batches: int
     run_s: float

@@ -91,7 +91,8 @@ def file_name(device: DeviceFacts) -> str:
 
 
 def save(learned: LearnedTimes, path: Path | str) -> tuple[Path, ...]:
-    """Write a model, and that of its power beside it; which files."""
+    """Write the model of times to ``path``, and that of power to a file next to it, if there is one. The paths of all
+    files that were written."""
     path = Path(path)
     if path.suffix != _SUFFIX:
         raise BadInput(f"a model's file must end in {_SUFFIX}, got {str(path)!r}")

@@ -23,8 +23,8 @@ _CLOSEST = 1e-12  # squared; where the distance is 0 its root has no slope
 
 
 class Distance(NamedTuple):
-    """``scale`` is what standardised features are multiplied by. ``scatter`` is the variance that no feature explains
-    beside that of the kernel, and ``linear`` how much a straight line counts beside it."""
+    """``scale`` is what standardised features are multiplied by. ``scatter`` is the variance that no feature explains,
+    as a multiple of the kernel's. ``linear`` is the weight of the scalar product, where the kernel's is 1."""
 
     scale: NDArray[float64]
     scatter: float

@@ -114,7 +114,7 @@ class Slots:
     """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
 
     ``skip_lookup`` has the weights with which most calls need no look, since PyTorch's own function serves them, which
-    is right for whatever it is given; and of each whether something else serves while a CUDA graph is captured.
+    is right for whatever it is given. The value says whether something else serves while a CUDA graph is captured.
     """
 
     def __init__(self) -> None:
