@@ -120,7 +120,9 @@ def test_no_plan_within_the_limit_is_cheaper_and_none_needs_less(seed: int) -> N
     assert smallest is not None
     fewest = min(plans)[0]
     assert need(smallest, asked, storage).nbytes == bytes_alive(smallest, asked, storage) == fewest
-    assert smallest.cost == pytest.approx(min(plans)[1], abs=1e-3)
+    cheapest = within(asked, storage, fewest)
+    assert cheapest is not None
+    assert cheapest.cost == pytest.approx(min(plans)[1], abs=1e-3)
     assert within(asked, storage, fewest - 1) is None
     for limit in Random(seed).sample(sorted({nbytes for nbytes, _ in plans}), 1):
         found = within(asked, storage, limit)

@@ -108,12 +108,16 @@ class Choosing:
 
 
 def _undominated(options: Iterable[Option]) -> list[Option]:
-    """The cheapest of those that cover, read and write the same and take the same memory, sorted by their names."""
-    cheapest: dict[object, Option] = {}
+    """The options but for those beside which a cheaper one covers, reads and writes the same and needs no more memory,
+    sorted by their names."""
+    kept, smallest = list[Option](), dict[object, int]()
     for option in sorted(options, key=lambda each: (each.cost, *option_key(each))):
-        places = frozenset(option.reads), frozenset(option.writes)
-        cheapest.setdefault((option.covers, *places, option.footprint), option)
-    return sorted(cheapest.values(), key=option_key)
+        places, footprint = (frozenset(option.reads), frozenset(option.writes)), option.footprint
+        alike = option.covers, *places, footprint.outside, footprint.overwrites
+        if alike not in smallest or footprint.workspace_bytes < smallest[alike]:
+            smallest[alike] = footprint.workspace_bytes
+            kept.append(option)
+    return sorted(kept, key=option_key)
 
 
 def _outline(option: Option) -> object:

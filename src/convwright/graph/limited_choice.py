@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from heapq import nlargest
+from itertools import accumulate, product
 
 from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Place
 from convwright.graph.joint_choice import Choosing, exclusive
@@ -16,6 +17,8 @@ from convwright.graph.joint_choice import Choosing, exclusive
 ARENA, OUTSIDE = False, True  # whether a buffer is outside of the arena
 # Sizes are counted in units of the largest one over so many: the solver's tolerances are absolute.
 _UNITS = 1000
+# Each search for a choice is slower than the rows of a few moments more.
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,17 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most bytes that a choice keeps alive in the arena and outside of it, and when."""
+    """The most bytes that a choice keeps alive in the arena and outside of it, and the moments of both at which that or
+    little less is alive, the fullest first."""
 
     arena: int
     outside: int
-    arena_at: int
-    outside_at: int
+    arena_at: tuple[int, ...]
+    outside_at: tuple[int, ...]
+
+    @property
+    def fullest(self) -> set[int]:
+        return {self.arena_at[0], self.outside_at[0]}
 
     @property
     def nbytes(self) -> int:
@@ -123,14 +131,10 @@ class _Lives:
         return first < now == self._last[buffer] and outside is ARENA
 
 
-def _peak(changes: Sequence[int]) -> tuple[int, int]:
-    """The largest sum so far, and where it is."""
-    sums, total = list[int](), 0
-    for change in changes:
-        total += change
-        sums.append(total)
-    most = max(sums)
-    return most, sums.index(most)
+def _peak(changes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """The largest sum so far, and where the largest ones are."""
+    sums = list(accumulate(changes))
+    return max(sums), tuple(nlargest(_AT_ONCE, range(len(sums)), key=sums.__getitem__))
 
 
 def within(problem: ChoiceProblem, storage: Storage, nbytes: int) -> JointChoice | None:
@@ -139,11 +143,8 @@ def within(problem: ChoiceProblem, storage: Storage, nbytes: int) -> JointChoice
 
 
 def least(problem: ChoiceProblem, storage: Storage) -> JointChoice | None:
-    """The cheapest of the choices that keep the fewest bytes alive; None where nothing covers the network."""
-    smallest = _Limited(problem, storage, None).best()
-    if smallest is None:
-        return None
-    return within(problem, storage, need(smallest, problem, storage).nbytes) or smallest
+    """A choice that keeps the fewest bytes alive, whatever it costs; None where nothing covers the network."""
+    return _Limited(problem, storage, None).best()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,9 @@ class _Limited:
             found = need(choice, self._problem, self._storage)
             if self._limit is not None and found.nbytes <= self._limit:
                 return choice
-            moments = {found.arena_at, found.outside_at} - limited
-            if not moments:
+            if found.fullest <= limited:
                 return choice if self._limit is None else None
+            moments = {*found.arena_at, *found.outside_at} - limited
             for moment in sorted(moments):
                 self._limit_at(moment)
             limited |= moments
@@ -239,7 +240,8 @@ class _Limited:
         born: Sequence[_Event], held: Sequence[_Event],
     ) -> None:  # fmt: skip
         """``alive`` add up to 1 where something in ``places`` was born and is held, or is written at the moment."""
-        for made, needed in product(born, held):
+        made, needed = self._any(born), self._any(held)
+        if made is not None and needed is not None:
             row = dict.fromkeys(alive, 1.0)
             for factor, columns in ((-1.0, (*made.plus, *needed.plus)), (1.0, (*made.minus, *needed.minus))):
                 for column in columns:
@@ -247,6 +249,16 @@ class _Limited:
             self._program.weighted_row(row, lower=-1.0 - made.but - needed.but)
         if writing := self._writing(places, where, lambda at: at == moment):
             self._program.row(alive, writing, lower=0.0)
+
+    def _any(self, events: Sequence[_Event]) -> _Event | None:
+        """That at least one of the events is, None without any. Several get a column, which needs as many rows as there
+        are events, where a row for each two of what is born and what is held would say no more."""
+        if len(events) <= 1:
+            return events[0] if events else None
+        some = self._program.amount()
+        for event in events:
+            self._program.row((some, *event.minus), event.plus, lower=float(-event.but))
+        return _Event((some,))
 
     def _held(self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]) -> list[_Event]:
         wanted = [_Event((), but=-1) for place in places if place in self._problem.wanted]

@@ -13,7 +13,7 @@ from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.errors import BadInput, Refused
 from convwright.graph.choice import ChoiceProblem, JointChoice
-from convwright.graph.limited_choice import least, within
+from convwright.graph.limited_choice import least, need, within
 from convwright.naming import is_whole
 
 # How often a smaller limit is tried where buffers do not fit as tightly as what is alive.
@@ -30,50 +30,57 @@ def checked(memory_budget: object) -> int | None:
     return int(memory_budget)  # type: ignore[call-overload, no-any-return]
 
 
-def within_budget(
-    cheapest: Assignment,
-    budget: int,
-    footprints: Footprints,
-    turns: Mapping[str, int],
-    made: _Made,
-    nodes: Mapping[str, tuple[str, ...]],
-    posed: Callable[[], ChoiceProblem],
-) -> Assignment:
-    """``cheapest`` where that fits. Otherwise choices are looked for in two orders of nodes: the one of ``turns``, and
-    the best one for the steps of ``cheapest``. The smallest possible amount is what the choice takes that keeps least
-    alive in any of these orders. ``nodes`` are those of each step by its name.
-    """
+class Budget:
+    """Choices within a budget where ``cheapest`` is over it. They are looked for in two orders of nodes: the one of
+    ``turns``, and the best one for the steps of ``cheapest``. ``nodes`` are those of each step by its name."""
 
-    def nbytes(assigned: Assignment) -> int:
-        return Lifetimes(assigned, footprints.of_steps(assigned.steps, exact=True)).nbytes
+    def __init__(
+        self, budget: int, cheapest: Assignment, problem: ChoiceProblem, footprints: Footprints,
+        turns: Mapping[str, int], nodes: Mapping[str, tuple[str, ...]], made: _Made,
+    ) -> None:  # fmt: skip
+        self._budget, self._problem, self._footprints, self._made = budget, problem, footprints, made
+        orders = [turns, _turns_of(cheapest.steps, turns, nodes)]
+        self._orders = orders[:1] if orders[0] == orders[1] else orders
 
-    if nbytes(cheapest) <= budget:
-        return cheapest
-    problem, fitting = posed(), list[Assignment]()
-    orders = [turns, _turns_of(cheapest.steps, turns, nodes)]
-    orders = orders[:1] if orders[0] == orders[1] else orders
-    for order in orders:
-        storage, limit = footprints.storage(order), budget
-        for _ in range(_TIGHTER):
-            choice = within(problem, storage, limit)
-            if choice is None:
-                break
-            assigned = made(choice, order)
-            over = nbytes(assigned) - budget
-            if over <= 0:
-                fitting.append(assigned)
-                break
-            limit -= over
-    if not fitting:
-        frugal = [made(choice, order) for order in orders if (choice := least(problem, footprints.storage(order)))]
-        smallest = min(frugal, key=nbytes)
-        if nbytes(smallest) > budget:
+    def cheapest(self) -> Assignment | None:
+        """The cheapest assignment within the budget; None where none was found."""
+        fitting = [assigned for order in self._orders if (assigned := self._within(order))]
+        return min(fitting, key=lambda assigned: assigned.modelled_us, default=None)
+
+    def smallest(self) -> Assignment:
+        """The cheapest of the assignments that keep least alive, or a refusal that names how much that is."""
+        storage = self._footprints.storage
+        frugal = [
+            (choice, order) for order in self._orders if (choice := least(self._problem, storage(order))) is not None
+        ]
+        choice, order = min(frugal, key=lambda each: nbytes(self._made(*each), self._footprints))
+        smallest = self._made(choice, order)
+        if (needed := nbytes(smallest, self._footprints)) > self._budget:
             raise Refused(
-                f"the network does not fit into a memory budget of {budget:,} bytes: the smallest possible is "
-                f"{nbytes(smallest):,}"
+                f"the network does not fit into a memory budget of {self._budget:,} bytes: the smallest possible is "
+                f"{needed:,}"
             )
-        fitting.append(smallest)
-    return min(fitting, key=lambda assigned: assigned.modelled_us)
+        cheaper = within(self._problem, storage(order), need(choice, self._problem, storage(order)).nbytes)
+        tight = None if cheaper is None else self._made(cheaper, order)
+        return tight if tight is not None and nbytes(tight, self._footprints) <= self._budget else smallest
+
+    def _within(self, order: Mapping[str, int]) -> Assignment | None:
+        storage, limit = self._footprints.storage(order), self._budget
+        for _ in range(_TIGHTER):
+            choice = within(self._problem, storage, limit)
+            if choice is None:
+                return None
+            assigned = self._made(choice, order)
+            over = nbytes(assigned, self._footprints) - self._budget
+            if over <= 0:
+                return assigned
+            limit -= over
+        return None
+
+
+def nbytes(assigned: Assignment, footprints: Footprints) -> int:
+    """What counts of the memory of an assignment."""
+    return Lifetimes(assigned, footprints.of_steps(assigned.steps, exact=True)).nbytes
 
 
 def _turns_of(

@@ -13,7 +13,7 @@ from convwright.engine.planning.assignment import Assignment, Step, assignment, 
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
-from convwright.engine.planning.memory_budget import within_budget
+from convwright.engine.planning.memory_budget import Budget, nbytes
 from convwright.engine.planning.reasons import with_reasons
 from convwright.engine.planning.searched_groups import SearchedGroups
 from convwright.engine.planning.searched_times import SearchedTimes
@@ -138,18 +138,17 @@ class Planner:
 
         as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
         cheapest = made(solve(problem), as_exported)
-        if self._budget is None:
+        if self._budget is None or nbytes(cheapest, self.footprints) <= self._budget:
             return cheapest
-        nodes = {way.group.name: way.group.nodes for way in found}
-        try:
-            return within_budget(
-                cheapest, self._budget, self.footprints, as_exported, made, nodes,
-                lambda: choice_problem(graph, states, found, between, self.footprints.of),
-            )  # fmt: skip
-        except Refused:
-            if not _unknown(cheapest):
-                raise
+        limited = Budget(
+            self._budget, cheapest, choice_problem(graph, states, found, between, self.footprints.of),
+            self.footprints, as_exported, {way.group.name: way.group.nodes for way in found}, made,
+        )  # fmt: skip
+        if (fitting := limited.cheapest()) is not None:
+            return fitting
+        if _unknown(cheapest):
             return cheapest  # once its steps are searched for, another choice may be the cheapest, and fit
+        return limited.smallest()
 
     def _ordered(self, assigned: Assignment) -> Assignment:
         return Lifetimes(assigned, self.footprints.of_steps(assigned.steps, exact=False)).reordered()
