@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from math import prod
 
 import pytest
 import torch
@@ -68,5 +69,10 @@ def test_mixed_keeps_to_its_error(allowed: float, lowers: bool) -> None:
     model, x = deep()
     engine = optimize(model, x, precision="mixed", max_output_error=allowed)
     assert error(engine, model, x) <= allowed
-    types = {spec.dtype for spec in engine.assignment.tensors.values()}
-    assert (DType.FP16 in types) is lowers
+    # The mean over 56 x 56 values hides the rounding of each, so that even 2e-6 may allow maps in float16. What lies
+    # after it does not: rounded to float16, it would be off by 3e-5.
+    stored = [(spec.dtype, prod(spec.shape)) for spec in engine.assignment.tensors.values()]
+    if lowers:
+        assert DType.FP16 in {dtype for dtype, _ in stored}
+    else:
+        assert {dtype for dtype, count in stored if count == 8 * 64} == {DType.FP32}
