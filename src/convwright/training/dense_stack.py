@@ -1,7 +1,8 @@
 """Densely connected convolutions in one buffer, as one node of autograd.
 
 Each layer reads the input and the results of all layers before it, which lie next to each other in the buffer, and
-writes its own result after them. The backward pass needs that buffer alone, and adds up gradients in a second one.
+writes its own result after them. The backward pass needs that buffer alone. On a GPU, layers of few channels have
+kernels of their own; any others are convolutions, whose gradients are added up in a second buffer.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from convwright.backends.triton.dense_layers.plan import DenseLayers
 from convwright.eager.asking.autocast import autocasting, lowered_dtype, uncast
 from convwright.eager.calls.call import FORMS, Call, Form, Request
 from convwright.eager.gradients.autograd import Training, is_differentiated
 from convwright.eager.into import training_into
 from convwright.eager.running.pytorchs_own import foreign
+from convwright.eager.running.runner import on_device
 from convwright.eager.slow_path import slow_path
+from convwright.errors import BackendError
+from convwright.training.dense_kernels import dense_layers
 
 _aten: Any = torch.ops.aten
 _Gradients = list[Tensor | None]
@@ -58,12 +63,24 @@ class DenseStack:
         return uncast(x, lambda: self._computed(x, lowered))
 
     def _computed(self, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *parameters)):
+        learns = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x, *parameters)]
+        kernels = self._kernels(x, parameters) if all(learns[1:]) or not any(learns) else None
+        if any(learns) and kernels is not None:
+            return _trained_by_kernels(self, kernels, x, *parameters)
+        if any(learns):
             return _trained(self, x, *parameters)
         buffer = self.buffer(x, parameters)
+        if kernels is not None:
+            on_device(kernels.outputs, x.device)(buffer, parameters[:-2])
+            return slow_path(self.last_call(buffer, parameters))
         for call in self.calls(buffer, parameters):
             y = slow_path(call)
         return y
+
+    def _kernels(self, x: Tensor, parameters: Sequence[Tensor]) -> DenseLayers | None:
+        if self.rank != 2 or self.reflects or self._memory_format(x) is not torch.contiguous_format:
+            return None
+        return dense_layers(x, self.dilations, parameters)
 
     def by_pytorch(self, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """The same in PyTorch's operators."""
@@ -95,6 +112,10 @@ class DenseStack:
         for w, bias, dilation in self.layers(parameters):
             read, out = buffer[:, : w.shape[1]], buffer[:, w.shape[1] : w.shape[1] + w.shape[0]] if dilation else None
             yield Call(self.form, self.padded(read, dilation), w, bias, None, out, self._request(dilation))
+
+    def last_call(self, buffer: Tensor, parameters: Sequence[Tensor]) -> Call:
+        w, bias = parameters[-2:]
+        return Call(self.form, buffer, w, bias, None, None, self._request(0))
 
     def _request(self, dilation: int) -> Request:
         padding, activation = 0 if self.reflects else dilation, "relu" if dilation else None
@@ -138,7 +159,37 @@ class _Trained(torch.autograd.Function):
         return None, *_gradients(ctx.stack, ctx.trainings, dy, buffer, x.shape[1], parameters, needs)
 
 
+class _TrainedByKernels(torch.autograd.Function):
+    """The same where all layers but the last have kernels of their own, and all parameters learn."""
+
+    @staticmethod
+    def forward(ctx: Any, stack: DenseStack, kernels: DenseLayers, x: Tensor, *parameters: Tensor) -> Tensor:
+        buffer = stack.buffer(x, parameters)
+        packed = on_device(kernels.outputs, x.device)(buffer, parameters[:-2])
+        last = stack.last_call(buffer, parameters)
+        training = _training(last, wants_dx=False)
+        ctx.stack, ctx.kernels, ctx.packed, ctx.training = stack, kernels, packed, training
+        ctx.save_for_backward(buffer, x, *parameters)
+        return training.forward(*last.operands)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        buffer, x, *parameters = ctx.saved_tensors
+        _, _, *needs = ctx.needs_input_grad
+        if is_differentiated() or foreign(dy) is not None:
+            return None, None, *_gradients_by_pytorch(ctx.stack, dy, x, parameters, needs)
+        w, training = parameters[-2], ctx.training
+        gradients = on_device(ctx.kernels.gradients, x.device)
+        try:
+            dx, found = gradients(dy.contiguous(), buffer, ctx.packed, w, of_input=needs[0])
+        except BackendError:  # a kernel that cannot be compiled here
+            return None, None, *_gradients_by_pytorch(ctx.stack, dy, x, parameters, needs)
+        _, dw, db = training.gradients(training.before_activation(dy, None), buffer, w, (False, True, True))
+        return None, None, dx, *found, dw, db
+
+
 _trained: Callable[..., Tensor] = _Trained.apply
+_trained_by_kernels: Callable[..., Tensor] = _TrainedByKernels.apply
 
 
 def _training(call: Call, *, wants_dx: bool) -> Training:

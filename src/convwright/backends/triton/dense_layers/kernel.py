@@ -1,0 +1,180 @@
+"""The kernels: a stack of 3x3 convolutions of few channels with ReLU, each of which reads all channels before it.
+
+One kernel computes a layer. Another gathers the gradient ahead of a layer's ReLU from those of all later layers, so
+that nothing is added up in memory; once all are there, a third computes the gradients of all weights and biases.
+
+Which layer it is a kernel reads from memory, so that one compiled kernel serves all layers. Layers are numbered from 0,
+and such numbers are stored in fp32. All that is as large as an image lies in planes: ``y`` has the input's channels and
+behind them those of all layers, ``dz`` only those of the layers. ``w`` has the weights of all layers, one behind the
+other, and then all biases.
+"""
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from convwright.backends.triton.activation import activated, derived
+from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
+
+
+@triton.jit
+def _first_weight(layer, INPUTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Where a layer's weights lie. Behind those of the last layer are the biases."""
+    return 9 * WIDTH * (INPUTS * layer + WIDTH * (layer * (layer - 1) // 2))
+
+
+@triton.jit
+def _tap(plane, pixel, h, v, down, right, there, H: tl.constexpr, W: tl.constexpr):
+    """What lies so far below and to the right of each pixel, in fp32; zeros outside of the image."""
+    real = there & (h + down >= 0) & (h + down < H) & (v + right >= 0) & (v + right < W)
+    return tl.load(plane + (pixel + (down * W + right)), mask=real, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def layer_output(
+    number, dilations, w, y,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """The channels in ``y`` of the layer that ``number`` holds."""
+    CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
+    BLOCKS: tl.constexpr = (H * W + LANES - 1) // LANES
+    wait_for_the_kernel_ahead(OVERLAPS)
+    layer = tl.load(number).to(tl.int32)
+    dilation = tl.load(dilations + layer).to(tl.int32)
+    reads = INPUTS + WIDTH * layer
+    pixel = tl.program_id(0) % BLOCKS * LANES + tl.arange(0, LANES)
+    there = pixel < H * W
+    h = pixel // W
+    v = pixel % W
+    image = y + tl.program_id(0) // BLOCKS * (CHANNELS * H * W)
+    taps = w + _first_weight(layer, INPUTS, WIDTH)
+
+    totals = ()
+    for k in tl.static_range(WIDTH):
+        bias = tl.load(w + (_first_weight(DEPTH, INPUTS, WIDTH) + WIDTH * layer + k)).to(tl.float32)
+        totals += (tl.zeros((LANES,), tl.float32) + bias,)
+    for channel in tl.range(reads):
+        for r in tl.static_range(3):
+            for s in tl.static_range(3):
+                value = _tap(
+                    image + channel * (H * W), pixel, h, v, (r - 1) * dilation, (s - 1) * dilation, there, H, W
+                )
+                more = ()
+                for k in tl.static_range(WIDTH):
+                    weight = tl.load(taps + ((k * reads + channel) * 9 + (3 * r + s))).to(tl.float32)
+                    more += (totals[k] + value * weight,)
+                totals = more
+    for k in tl.static_range(WIDTH):
+        result = activated(totals[k], "relu", y.dtype.element_ty).to(y.dtype.element_ty)
+        tl.store(image + (reads + k) * (H * W) + pixel, result, mask=there)
+
+
+@triton.jit
+def layer_gradient(
+    number, dilations, w, last_w, dy, y, dz, dx,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, OF_INPUT: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """The channels in ``dz`` of the layer that ``number`` holds: the gradient ahead of its ReLU. With OF_INPUT the
+    gradient ``dx`` of the stack's input, for which ``number`` holds -1, a channel in each program.
+
+    ``last_w`` are the weights of the 1x1 convolution that reads all channels, and ``dy`` is the gradient of its output.
+    """
+    CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
+    BLOCKS: tl.constexpr = (H * W + LANES - 1) // LANES
+    OWN: tl.constexpr = 1 if OF_INPUT else WIDTH  # channels of a program
+    PARTS: tl.constexpr = INPUTS if OF_INPUT else 1
+    wait_for_the_kernel_ahead(OVERLAPS)
+    layer = tl.load(number).to(tl.int32)
+    pixel = tl.program_id(0) % BLOCKS * LANES + tl.arange(0, LANES)
+    there = pixel < H * W
+    h = pixel // W
+    v = pixel % W
+    n = tl.program_id(0) // (BLOCKS * PARTS)
+    first = tl.program_id(0) // BLOCKS % PARTS if OF_INPUT else INPUTS + WIDTH * layer
+
+    totals = ()
+    for own in tl.static_range(OWN):
+        total = tl.zeros((LANES,), tl.float32)
+        for k in tl.static_range(OUTPUTS):
+            value = tl.load(dy + (n * OUTPUTS + k) * (H * W) + pixel, mask=there, other=0.0).to(tl.float32)
+            total += value * tl.load(last_w + (k * CHANNELS + first + own)).to(tl.float32)
+        totals += (total,)
+    for later in tl.range(layer + 1, DEPTH):
+        dilation = tl.load(dilations + later).to(tl.int32)
+        reads = INPUTS + WIDTH * later
+        for k in tl.static_range(WIDTH):
+            plane = dz + (n * (WIDTH * DEPTH) + WIDTH * later + k) * (H * W)
+            taps = w + (_first_weight(later, INPUTS, WIDTH) + (k * reads + first) * 9)
+            for r in tl.static_range(3):
+                for s in tl.static_range(3):
+                    value = _tap(plane, pixel, h, v, (1 - r) * dilation, (1 - s) * dilation, there, H, W)
+                    more = ()
+                    for own in tl.static_range(OWN):
+                        more += (totals[own] + value * tl.load(taps + (own * 9 + 3 * r + s)).to(tl.float32),)
+                    totals = more
+    for own in tl.static_range(OWN):
+        if OF_INPUT:
+            tl.store(dx + (n * INPUTS + first) * (H * W) + pixel, totals[own].to(dx.dtype.element_ty), mask=there)
+        else:
+            z = tl.load(y + (n * CHANNELS + first + own) * (H * W) + pixel, mask=there, other=0.0).to(tl.float32)
+            at = dz + (n * (WIDTH * DEPTH) + WIDTH * layer + own) * (H * W) + pixel
+            tl.store(at, derived(totals[own], z, "relu").to(dz.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def weight_gradients(
+    jobs, dilations, y, dz, sums,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, N: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    JOBS: tl.constexpr, TOGETHER: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of all weights and biases, as they lie in ``w``, summed up over each part of the pixels, which has
+    STEPS times LANES of them. A job is a layer and the first of TOGETHER channels that it reads."""
+    CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
+    EACH: tl.constexpr = TOGETHER * 9
+    wait_for_the_kernel_ahead(OVERLAPS)
+    job = tl.program_id(0) % JOBS
+    part = tl.program_id(0) // JOBS
+    layer = tl.load(jobs + 2 * job).to(tl.int32)
+    first = tl.load(jobs + 2 * job + 1).to(tl.int32)
+    dilation = tl.load(dilations + layer).to(tl.int32)
+    reads = INPUTS + WIDTH * layer
+
+    totals = ()
+    for _ in tl.static_range(WIDTH * (EACH + 1)):
+        totals += (tl.zeros((LANES,), tl.float32),)
+    for step in tl.range(STEPS):
+        place = (part * STEPS + step) * LANES + tl.arange(0, LANES)
+        there = place < N * H * W
+        n = place // (H * W)
+        pixel = place % (H * W)
+        h = pixel // W
+        v = pixel % W
+        values = ()
+        for i in tl.static_range(TOGETHER):
+            plane = y + (n * CHANNELS + first + i) * (H * W)
+            is_read = there & (first + i < reads)
+            for r in tl.static_range(3):
+                for s in tl.static_range(3):
+                    values += (_tap(plane, pixel, h, v, (r - 1) * dilation, (s - 1) * dilation, is_read, H, W),)
+        more = ()
+        for k in tl.static_range(WIDTH):
+            at = dz + (n * (WIDTH * DEPTH) + WIDTH * layer + k) * (H * W) + pixel
+            gradient = tl.load(at, mask=there, other=0.0).to(tl.float32)
+            for tap in tl.static_range(EACH):
+                more += (totals[k * (EACH + 1) + tap] + values[tap] * gradient,)
+            more += (totals[k * (EACH + 1) + EACH] + gradient,)
+        totals = more
+
+    BIASES = _first_weight(DEPTH, INPUTS, WIDTH)
+    sums += part * (BIASES + WIDTH * DEPTH)
+    weights = sums + _first_weight(layer, INPUTS, WIDTH)
+    for k in tl.static_range(WIDTH):
+        for i in tl.static_range(TOGETHER):
+            for tap in tl.static_range(9):
+                total = tl.sum(totals[k * (EACH + 1) + i * 9 + tap])
+                tl.store(weights + ((k * reads + first + i) * 9 + tap), total, mask=first + i < reads)
+        tl.store(sums + (BIASES + WIDTH * layer + k), tl.sum(totals[k * (EACH + 1) + EACH]), mask=first == 0)

@@ -1,0 +1,66 @@
+"""Mixed-scale dense networks by the kernels of their own, on a GPU, held against float64."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import convwright as cw
+from convwright.backends.triton.dense_layers.plan import DenseLayers
+from convwright.training.dense_stack import concatenated
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
+
+
+def learned(model: cw.nn.MSDNet, x: Tensor, dy: Tensor, *, plain: bool) -> list[Tensor]:
+    y = concatenated(x, model.layers, model.last, 1) if plain else model(x)
+    return [y.detach(), *torch.autograd.grad(y, [x, *model.parameters()], dy)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("width", "depth", "sizes"),
+    [(1, 30, (1, 150, 201)), (2, 12, (2, 64, 64)), (4, 5, (3, 33, 47)), (5, 3, (1, 32, 32))],
+)
+def test_outputs_and_gradients(
+    width: int, depth: int, sizes: tuple[int, int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    run, served = DenseLayers.gradients, list[int]()
+    monkeypatch.setattr(DenseLayers, "gradients", lambda *given, **named: served.append(1) or run(*given, **named))
+    exact = cw.nn.MSDNet(2, 3, depth, width).cuda().double()
+    for parameter in exact.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    model = copy.deepcopy(exact).to(dtype)
+    count, height, columns = sizes
+    x = torch.randn(count, 2, height, columns, device="cuda", dtype=dtype, requires_grad=True)
+    dy = torch.randn(count, 3, height, columns, device="cuda", dtype=dtype)
+    exact = copy.deepcopy(model).double()
+    right = learned(exact, x.detach().double().requires_grad_(), dy.double(), plain=True)
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        theirs = learned(model, x, dy, plain=True)
+        ours = learned(model, x, dy, plain=False)
+    assert len(served) == (width <= 4)
+    for mine, own, each in zip(ours, theirs, right, strict=True):
+        assert (mine.dtype, mine.shape, mine.stride()) == (own.dtype, own.shape, own.stride())
+        error, usual = (float((made.double() - each).norm() / each.norm()) for made in (mine, own))
+        assert error <= max(2 * usual, 4 * torch.finfo(dtype).eps)
+    with torch.no_grad():
+        assert torch.equal(model(x), ours[0])
+    again = learned(model, x, dy, plain=False)
+    assert all(map(torch.equal, ours, again))
+
+
+def test_inside_of_a_graph() -> None:
+    torch.manual_seed(0)
+    model, x = cw.nn.MSDNet(1, 2, 6).cuda(), torch.randn(1, 1, 40, 40, device="cuda")
+    with torch.no_grad():
+        wanted = model(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        graph.replay()
+    assert torch.equal(y, wanted)
