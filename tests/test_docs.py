@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -138,6 +139,22 @@ class Fetched(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         wanted = {"link": "href", "script": "src", "img": "src", "iframe": "src"}.get(tag)
         self.places += [value for name, value in attrs if name == wanted and value]
+
+
+def test_the_architecture_names_every_package() -> None:
+    package = Path(convwright.__file__).parent
+    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    text = (DOCS / "architecture.md").read_text().partition("## Packages")[2].partition("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(modules | folders)
+
+
+def test_the_site_can_be_searched(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    found = {entry["location"] for entry in index["docs"] if "memory budget" in entry["text"]}
+    assert any(place.startswith("engine.html") for place in found)
 
 
 def test_reading_the_site_needs_no_network(site: Path) -> None:
