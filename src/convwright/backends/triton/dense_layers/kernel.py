@@ -3,10 +3,10 @@
 One kernel computes a layer. Another gathers the gradient ahead of a layer's ReLU from those of all later layers, so
 that nothing is added up in memory; once all are there, a third computes the gradients of all weights and biases.
 
-Which layer it is a kernel reads from memory, so that one compiled kernel serves all layers. Layers are numbered from 0,
-and such numbers are stored in fp32. All that is as large as an image lies in planes: ``y`` has the input's channels and
-behind them those of all layers, ``dz`` only those of the layers. ``w`` has the weights of all layers, one behind the
-other, and then all biases.
+A kernel reads the number of the layer and the sizes of the images from memory, so that it is compiled once for all of
+them. Layers are numbered from 0. Such whole numbers are stored in fp32; ``sizes`` holds the number of images, their
+height and their width. Images lie in planes: ``y`` has the channels of the input and then those of all layers, ``dz``
+only those of the layers. ``w`` has the weights of all layers and then all biases.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -20,13 +20,18 @@ from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahe
 
 
 @triton.jit
+def _number(at):
+    return tl.load(at).to(tl.int32)
+
+
+@triton.jit
 def _first_weight(layer, INPUTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Where a layer's weights lie. Behind those of the last layer are the biases."""
+    """Where the weights of a layer begin; for the number after the last one, the biases."""
     return 9 * WIDTH * (INPUTS * layer + WIDTH * (layer * (layer - 1) // 2))
 
 
 @triton.jit
-def _tap(plane, pixel, h, v, down, right, there, H: tl.constexpr, W: tl.constexpr):
+def _tap(plane, pixel, h, v, down, right, there, H, W):
     """What lies so far below and to the right of each pixel, in fp32; zeros outside of the image."""
     real = there & (h + down >= 0) & (h + down < H) & (v + right >= 0) & (v + right < W)
     return tl.load(plane + (pixel + (down * W + right)), mask=real, other=0.0).to(tl.float32)
@@ -34,16 +39,17 @@ def _tap(plane, pixel, h, v, down, right, there, H: tl.constexpr, W: tl.constexp
 
 @triton.jit
 def layer_output(
-    number, dilations, w, y,
-    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+    number, dilations, sizes, w, y,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """The channels in ``y`` of the layer that ``number`` holds."""
     CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
-    BLOCKS: tl.constexpr = (H * W + LANES - 1) // LANES
     wait_for_the_kernel_ahead(OVERLAPS)
-    layer = tl.load(number).to(tl.int32)
-    dilation = tl.load(dilations + layer).to(tl.int32)
+    H = _number(sizes + 1)
+    W = _number(sizes + 2)
+    BLOCKS = (H * W + LANES - 1) // LANES
+    layer = _number(number)
+    dilation = _number(dilations + layer)
     reads = INPUTS + WIDTH * layer
     pixel = tl.program_id(0) % BLOCKS * LANES + tl.arange(0, LANES)
     there = pixel < H * W
@@ -74,9 +80,9 @@ def layer_output(
 
 @triton.jit
 def layer_gradient(
-    number, dilations, w, last_w, dy, y, dz, dx,
+    number, dilations, sizes, w, last_w, dy, y, dz, dx,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, OUTPUTS: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, OF_INPUT: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+    OF_INPUT: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """The channels in ``dz`` of the layer that ``number`` holds: the gradient ahead of its ReLU. With OF_INPUT the
     gradient ``dx`` of the stack's input, for which ``number`` holds -1, a channel in each program.
@@ -84,11 +90,13 @@ def layer_gradient(
     ``last_w`` are the weights of the 1x1 convolution that reads all channels, and ``dy`` is the gradient of its output.
     """
     CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
-    BLOCKS: tl.constexpr = (H * W + LANES - 1) // LANES
     OWN: tl.constexpr = 1 if OF_INPUT else WIDTH  # channels of a program
     PARTS: tl.constexpr = INPUTS if OF_INPUT else 1
     wait_for_the_kernel_ahead(OVERLAPS)
-    layer = tl.load(number).to(tl.int32)
+    H = _number(sizes + 1)
+    W = _number(sizes + 2)
+    BLOCKS = (H * W + LANES - 1) // LANES
+    layer = _number(number)
     pixel = tl.program_id(0) % BLOCKS * LANES + tl.arange(0, LANES)
     there = pixel < H * W
     h = pixel // W
@@ -104,7 +112,7 @@ def layer_gradient(
             total += value * tl.load(last_w + (k * CHANNELS + first + own)).to(tl.float32)
         totals += (total,)
     for later in tl.range(layer + 1, DEPTH):
-        dilation = tl.load(dilations + later).to(tl.int32)
+        dilation = _number(dilations + later)
         reads = INPUTS + WIDTH * later
         for k in tl.static_range(WIDTH):
             plane = dz + (n * (WIDTH * DEPTH) + WIDTH * later + k) * (H * W)
@@ -127,27 +135,31 @@ def layer_gradient(
 
 @triton.jit
 def weight_gradients(
-    jobs, dilations, y, dz, sums,
-    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, N: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    JOBS: tl.constexpr, TOGETHER: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
+    jobs, dilations, sizes, y, dz, sums,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, JOBS: tl.constexpr, TOGETHER: tl.constexpr,
+    LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of all weights and biases, as they lie in ``w``, summed up over each part of the pixels, which has
-    STEPS times LANES of them. A job is a layer and the first of TOGETHER channels that it reads."""
+    """The gradients of all weights and biases, as they lie in ``w``, for each part of the pixels: the fourth of
+    ``sizes`` times LANES of them. A job is a layer and the first of TOGETHER channels that it reads."""
     CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
     EACH: tl.constexpr = TOGETHER * 9
     wait_for_the_kernel_ahead(OVERLAPS)
+    N = _number(sizes)
+    H = _number(sizes + 1)
+    W = _number(sizes + 2)
+    steps = _number(sizes + 3)
     job = tl.program_id(0) % JOBS
     part = tl.program_id(0) // JOBS
-    layer = tl.load(jobs + 2 * job).to(tl.int32)
-    first = tl.load(jobs + 2 * job + 1).to(tl.int32)
-    dilation = tl.load(dilations + layer).to(tl.int32)
+    layer = _number(jobs + 2 * job)
+    first = _number(jobs + 2 * job + 1)
+    dilation = _number(dilations + layer)
     reads = INPUTS + WIDTH * layer
 
     totals = ()
     for _ in tl.static_range(WIDTH * (EACH + 1)):
         totals += (tl.zeros((LANES,), tl.float32),)
-    for step in tl.range(STEPS):
-        place = (part * STEPS + step) * LANES + tl.arange(0, LANES)
+    for step in tl.range(steps):
+        place = (part * steps + step) * LANES + tl.arange(0, LANES)
         there = place < N * H * W
         n = place // (H * W)
         pixel = place % (H * W)
