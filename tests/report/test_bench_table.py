@@ -11,7 +11,7 @@ from rich.console import Console
 from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.report.benchmarks.result import Outcome, Result
-from convwright.report.benchmarks.table import print_results
+from convwright.report.benchmarks.table import print_results, results_data, results_sheet
 
 KEY = ConvProblem.parse("ic64ih56oc64kh3ph1").key
 OWN, OURS = "torch/default", "reference/gemm"
@@ -47,7 +47,7 @@ def test_what_is_unstable_or_was_not_measured_is_said_below() -> None:
     shaken = replace(result("layer3", Outcome.AMBIGUOUS, 1000.0), unstable="unstable: 2 rounds: wait")
     alike = [Result(f"layer{index}", KEY, (), remark="was not timed: too long") for index in (4, 5)]
     *_, first, second, summary = printed(200, *RESULTS, shaken, *alike)
-    assert first == "unstable: layer3: 2 rounds: wait"
+    assert first == "1 of 5 rows is unstable and not kept (2 rounds): wait."
     assert second == "layer4, layer5: was not timed: too long"
     assert ", in which 2 ambiguous rows count as measured, so that it is not sure; " in summary
 
@@ -62,3 +62,31 @@ def test_a_failure_can_be_read_at_40_columns() -> None:
     text = " ".join(printed(40, *RESULTS, failed))
     assert "layer3" in text
     assert "failed:" in text
+
+
+def test_directions_are_shown_where_rows_differ_in_them() -> None:
+    assert "direction" not in printed(80)[0]
+    gradient = replace(RESULTS[1], problem=KEY.replace("dir:forward", "dir:backward_weight"))
+    for width in (60, 80, 200):
+        head, first, second, *_ = printed(width, RESULTS[0], gradient)
+        assert "direction" in head
+        assert "forward" in first
+        assert "backward_weight" in second
+
+
+def test_times_have_room_where_names_are_short() -> None:
+    assert "PyTorch µs" in printed(80)[0]
+    assert {"500.0", "990.0"} <= set(" ".join(printed(80)).split())
+
+
+def test_rows_as_data_and_as_markdown() -> None:
+    first, second = results_data(RESULTS)
+    assert (first["name"], first["winner_us"], first["torch_us"], first["outcome"]) == (
+        "layer1", 500.0, 1000.0, "faster",
+    )  # fmt: skip
+    assert second["times_faster"] == 1000 / 990
+    head, rule, *rows = results_sheet(RESULTS, 200).markdown().splitlines()
+    assert head.startswith("| name | problem | PyTorch µs | winner |")
+    assert "rel. L2" not in head, "it is empty"
+    assert rule.count("|") == head.count("|") == rows[0].count("|")
+    assert len(rows) == 2

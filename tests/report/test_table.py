@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from convwright.core.candidate import Refusal
+from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Finding
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
-from convwright.report.tables.findings import print_findings
+from convwright.report.tables.findings import findings_data, findings_sheet, print_findings
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
@@ -30,11 +31,15 @@ ROWS = [
 REFUSALS = (Refusal("cudnn/winograd", "needs a stride of 1"),)
 
 
-def printed(width: int = 200, *, refusals: bool = True) -> str:
-    verdicts = choose(ROWS, ROWS[0], Policy())
-    found = Findings(PROBLEM, profile("h200"), Policy(), Mode.FULL, verdicts, REFUSALS, ROWS[0])
+def found_for(device: DeviceFacts, refusals: tuple[Refusal, ...] = REFUSALS) -> Findings:
+    return Findings(PROBLEM, device, Policy(), Mode.FULL, choose(ROWS, ROWS[0], Policy()), refusals, ROWS[0])
+
+
+def printed(
+    width: int = 200, *, refusals: bool | None = True, top: int | None = None, found: Findings | None = None
+) -> str:
     out = StringIO()
-    print_findings(found, Console(file=out, width=width), refusals=refusals)
+    print_findings(found or found_for(profile("h200")), Console(file=out, width=width), refusals=refusals, top=top)
     return out.getvalue()
 
 
@@ -64,7 +69,7 @@ def test_a_row_has_times_errors_workspace_arithmetic_and_the_reason() -> None:
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
     row = line("cudnn/fft-tiling")
-    assert row.count("–") == 7
+    assert row.count("–") == 8
     assert "failed: out of memory" in row
 
 
@@ -187,3 +192,46 @@ def test_it_says_that_a_device_cannot_hold_the_problem() -> None:
     print_findings(found, Console(file=out, width=120))
     assert "Whole it cannot run there: its operands take 1,073.7 GB, Tesla T4 has" in out.getvalue()
     assert "cannot run there" not in printed()
+
+
+def test_the_first_rows_alone_and_how_many_there_are() -> None:
+    text = printed(top=1)
+    assert "and 2 more, which --top hides" in text
+    assert [row.split()[0] for row in rows_of(text)[1:2]] == ["reference/gemm"]
+    assert "torch/default" not in text
+    assert "--top" not in printed(top=3)
+
+
+def test_what_needs_a_gpu_is_counted_on_a_cpu_unless_it_is_asked_for() -> None:
+    refused = (*REFUSALS, Refusal("triton/direct", "needs a GPU"), Refusal("split-batch", "a batch of 1"))
+    on_cpu = found_for(CPU, refused)
+    brief, whole = printed(refusals=None, found=on_cpu), printed(refusals=True, found=on_cpu)
+    assert "1 refused:\n  split-batch: a batch of 1\n2 more need an NVIDIA GPU; --refusals lists them\n" in brief
+    assert "triton/direct" not in brief
+    assert "3 refused:" in whole
+    assert "triton/direct: needs a GPU" in whole
+    assert "refused" not in printed(refusals=False, found=on_cpu)
+    assert "3 refused:" in printed(refusals=None, found=found_for(profile("h200"), refused))
+
+
+def test_a_wide_table_has_the_time_of_a_call_where_packing_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, first, *_ = rows_of(printed(200))
+    assert head.split()[1:3] == ["call", "µs"]
+    assert "53.50" in first
+    monkeypatch.setitem(globals(), "ROWS", [ROWS[0], ROWS[2]])
+    head = rows_of(printed(200))[0]
+    assert "call µs" not in head
+    assert "pack µs" not in head, "it is empty"
+
+
+def test_rows_as_data_and_as_markdown() -> None:
+    best, own, failed = findings_data(found_for(CPU))
+    assert (best["candidate"], best["call_us"], best["device_us"], best["pack_us"], best["won"]) == (
+        "reference/gemm", 53.5, 50.0, 3.5, True,
+    )  # fmt: skip
+    assert own["device_low_us"] < own["device_us"] < own["device_high_us"]
+    assert failed["device_us"] is None
+    assert failed["reason"] == "failed: out of memory"
+    head, _, *rows = findings_sheet(found_for(CPU), 200).markdown().splitlines()
+    assert head.startswith("| candidate | call µs | device µs | ± % |")
+    assert [row.split()[1] for row in rows] == ["reference/gemm", "torch/default", "cudnn/fft-tiling"]

@@ -14,11 +14,12 @@ from rich.console import Console
 from convwright.advising.advice import Advice
 from convwright.advising.advice_text import title
 from convwright.advising.tuned import Tuned, TunedProblem, tune
+from convwright.core.direction import Direction
 from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.engine.capture.distinct import Posed
 from convwright.engine.capture.layers import LayerCall
-from convwright.report.tables.tuned import print_tuned
+from convwright.report.tables.tuned import print_tuned, tuned_data, tuned_sheet
 from convwright.settings import Mode
 from convwright.tuning.choose import choose
 from convwright.tuning.find import Findings
@@ -152,3 +153,30 @@ def test_the_table_on_the_page_is_what_the_command_prints() -> None:
 
 def cells(line: str) -> list[str]:
     return re.split(r" {2,}", line.strip())
+
+
+def tuned_in_directions() -> Tuned:
+    gradient = replace(PROBLEM, direction=Direction.BACKWARD_WEIGHT)
+    second = problem("d1.conv", FAST)
+    posed = Posed(gradient, (LayerCall("d1.conv", gradient, False, 1),))
+    return Tuned(CPU, Mode.QUICK, (problem("stem", OWN), replace(second, posed=posed)), (), 5.2)
+
+
+@pytest.mark.parametrize("width", [60, 80, 300])
+def test_directions_are_shown_where_rows_differ_in_them(width: int) -> None:
+    out = StringIO()
+    print_tuned(tuned_in_directions(), Console(file=out, width=width))
+    _, head, first, *rest = out.getvalue().splitlines()
+    assert "direction" in head
+    assert "forward" in first
+    assert any("backward_weight" in line for line in rest)
+    assert "direction" not in table(width)[0]
+
+
+def test_a_pattern_chooses_layers() -> None:
+    tuned = tuned_in_directions()
+    (row,) = tuned_data(tuned, "d1.*")
+    assert (row["layers"], row["direction"], row["call_us"]) == ("d1.conv", "backward_weight", 19_888.9)
+    assert len(tuned_sheet(tuned, 300, "d1.*").rows) == 1
+    assert [row["layers"] for row in tuned_data(tuned)] == ["stem", "d1.conv"]
+    assert "| stem | forward |" in tuned_sheet(tuned, 300).markdown()

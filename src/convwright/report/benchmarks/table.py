@@ -8,7 +8,6 @@ from math import exp, fsum, isfinite, log
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from convwright.core.finding import Interval
@@ -17,21 +16,32 @@ from convwright.errors import BadInput
 from convwright.measuring.conditions import Conditions
 from convwright.report.benchmarks.result import Outcome, Result
 from convwright.report.words.amounts import figure, microseconds, percent_text
-from convwright.report.words.columns import fitting, is_empty, least_width
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.groups import grouped
+from convwright.report.words.sheet import Sheet
 from convwright.report.words.unstable import print_unstable
 from convwright.wording.compact import compact
 from convwright.wording.conditions_text import Measured
 
 _UNKNOWN = "–"
+_DIRECTION = "direction"
 _COLUMNS = (
-    "name", "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "first candidate", "workspace",
-    "limit µs", "share", "rel. L2", "PyTorch's",
+    "name", _DIRECTION, "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "first candidate",
+    "workspace", "limit µs", "share", "rel. L2", "PyTorch's",
 )  # fmt: skip
 _FOLDED = ("name", "problem", "winner", "first candidate")
-_DECISIVE = ("name", "PyTorch µs", "winner", "µs", "times faster", "outcome", "first candidate", "workspace")
-_KEPT = ("name", "outcome", "first candidate", "winner", "times faster")
+_DECISIVE = (
+    "name",
+    _DIRECTION,
+    "PyTorch µs",
+    "winner",
+    "µs",
+    "times faster",
+    "outcome",
+    "first candidate",
+    "workspace",
+)
+_KEPT = ("name", _DIRECTION, "outcome", "first candidate", "winner", "times faster", "µs", "PyTorch µs")
 _WIDE = 150
 _STYLES = {Outcome.FASTER: "bold green", Outcome.SLOWER: "red", Outcome.AMBIGUOUS: "yellow"}
 
@@ -114,9 +124,9 @@ def _ratio(result: Result) -> float:
 
 def print_results(results: Sequence[Result], console: Console) -> None:
     """One row for each problem, what is unstable or was not measured and why, and the summary."""
-    console.print(_table(results, console.width))
+    console.print(results_sheet(results, console.width).table(console.width))
     print_conditions(measured(results), console, present(results))
-    print_unstable(((result.name, result.unstable) for result in results), console)
+    print_unstable([result.unstable for result in results], console, noun="row")
     for line in grouped((r.name, r.remark) for r in results if r.remark is not None and r.unstable is None):
         console.print(Text(line, style="dim"), soft_wrap=True)
     console.print(Text(str(Summary.of(results))), soft_wrap=True)
@@ -132,24 +142,44 @@ def present(results: Sequence[Result]) -> Conditions:
     return next((result.present for result in results if result.present), ())
 
 
-def _table(results: Sequence[Result], width: int) -> Table:
+def results_sheet(results: Sequence[Result], width: int) -> Sheet:
     """All columns where there is room for them and something in them, else those that decide."""
-    rows = [_cells(result) for result in results]
-    empty = {name for name in _COLUMNS if name != "name" and is_empty(rows, name)}
-    if all(_is_named_by_text(result) for result in results):
-        empty.add("problem")
-    known = [name for name in _COLUMNS if (width >= _WIDE or name in _DECISIVE) and name not in empty]
-    shown = fitting(rows, known, kept=_KEPT, folded=_FOLDED, width=width)
-    table = Table(box=None, pad_edge=False)
-    for name in shown:
-        if name in _FOLDED:
-            table.add_column(name, overflow="fold", min_width=least_width(width))
-        else:
-            table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
-    for result, row in zip(results, rows, strict=True):
-        style = _STYLES.get(result.outcome, "") if result.outcome is not None else ""
-        table.add_row(*(Text(row[name], style=style) for name in shown))
-    return table
+    rows = tuple(_cells(result) for result in results)
+    left_out = {"problem"} if all(_is_named_by_text(result) for result in results) else set[str]()
+    if len({row[_DIRECTION] for row in rows}) == 1:
+        left_out.add(_DIRECTION)
+    known = tuple(name for name in _COLUMNS if (width >= _WIDE or name in _DECISIVE) and name not in left_out)
+    styles = tuple("" if result.outcome is None else _STYLES.get(result.outcome, "") for result in results)
+    return Sheet(known, rows, _KEPT, _FOLDED, ("outcome", _DIRECTION), styles)
+
+
+def results_data(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One flat row for each problem, for other programs."""
+    return [_data(result) for result in results]
+
+
+def _data(result: Result) -> dict[str, Any]:
+    torchs, ours = result.time_us(result.baseline), result.time_us(result.choice)
+    ratio = result.times_faster
+    return {
+        "name": result.name,
+        "problem": result.problem,
+        "torch": result.baseline,
+        "torch_us": None if torchs is None else torchs.value,
+        "torch_low_us": None if torchs is None else torchs.low,
+        "torch_high_us": None if torchs is None else torchs.high,
+        "winner": result.choice,
+        "winner_us": None if ours is None else ours.value,
+        "winner_low_us": None if ours is None else ours.low,
+        "winner_high_us": None if ours is None else ours.high,
+        "times_faster": None if ratio is None else ratio.value,
+        "outcome": None if result.outcome is None else str(result.outcome),
+        "limit_us": result.limit_us,
+        "relative_l2": result.error,
+        "torch_relative_l2": result.torch_error,
+        "unstable": result.unstable is not None,
+        "failure": result.failure,
+    }
 
 
 def _is_named_by_text(result: Result) -> bool:
@@ -160,8 +190,9 @@ def _is_named_by_text(result: Result) -> bool:
 
 
 def _cells(result: Result) -> dict[str, str]:
-    problem = compact(ConvProblem.parse(result.problem))
-    cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {"name": result.name, "problem": problem}
+    problem = ConvProblem.parse(result.problem)
+    cells = dict.fromkeys(_COLUMNS, _UNKNOWN)
+    cells |= {"name": result.name, _DIRECTION: str(problem.direction), "problem": compact(problem)}
     if result.failure is not None:
         return cells | {"winner": f"failed: {result.failure}"}
     torchs, ours, ratio = result.time_us(result.baseline), result.time_us(result.choice), result.times_faster

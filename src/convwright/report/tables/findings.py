@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from convwright.core.finding import UNSTABLE
@@ -13,8 +13,10 @@ from convwright.core.limits import limits
 from convwright.core.policy import Objective
 from convwright.naming import singular
 from convwright.report.words.amounts import bytes_text, figure, interval_text, percent_text
-from convwright.report.words.columns import fitting, is_empty, least_width
+from convwright.report.words.columns import Row, is_empty
 from convwright.report.words.conditions import print_conditions
+from convwright.report.words.groups import print_reasons
+from convwright.report.words.sheet import Sheet
 from convwright.report.words.too_large import too_large_sentence
 from convwright.report.words.unstable import print_unstable
 from convwright.tuning.choose import Verdict, call_us
@@ -24,29 +26,66 @@ from convwright.wording.conditions_text import conditions_now, measured_in, perm
 _UNKNOWN = "–"
 
 
-def print_findings(found: Findings, console: Console, *, refusals: bool = True) -> None:
-    """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused."""
+def print_findings(found: Findings, console: Console, *, refusals: bool | None = None, top: int | None = None) -> None:
+    """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused.
+
+    ``top`` is how many rows to print. ``refusals`` None leaves out what needs a GPU where the device is none.
+    """
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
     if (said := too_large_sentence(found.problem, found.device)) is not None:
         console.print(Text(said, style="yellow"))
-    why = _why_nothing(found)
-    listed = [
-        verdict
-        for verdict in found.verdicts
-        if why is None or verdict.reason == verdict.finding.note or verdict.allowed
-    ]
-    console.print(_table(found, listed, console.width))
+    why, listed = _why_nothing(found), _listed(found)
+    console.print(findings_sheet(found, console.width).first(top).table(console.width))
+    if top is not None and len(listed) > top:
+        console.print(Text(f"and {len(listed) - top} more, which --top hides", style="dim"))
     if why is not None:
         console.print(Text(f"Nothing was measured: {why}.", style="dim"))
     measured = measured_in(found, (verdict.finding for verdict in found.verdicts))
     print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
-    _print_limited(listed, console)
-    _print_unstable(found, console)
+    _print_limited(listed[:top], console)
+    timed = [v.finding for v in found.verdicts if v.finding.measurement is not None or v.finding.unstable is not None]
+    print_unstable((finding.unstable for finding in timed), console)
     not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
-    _print_reasons("not allowed", not_allowed, console)
-    if refusals:
-        _print_reasons("refused", [(refusal.id, refusal.reason) for refusal in found.refusals], console)
+    print_reasons("not allowed", not_allowed, console)
+    _print_refusals(found, console, wanted=refusals)
+
+
+def findings_sheet(found: Findings, width: int) -> Sheet:
+    """The rows as a table; below a certain width it has one time in place of its parts."""
+    listed = _listed(found)
+    rows = tuple(_cells(verdict, found) for verdict in listed)
+    names, kept = _shown(rows, found.policy.objective, width)
+    styles = tuple("bold green" if verdict.won else "" for verdict in listed)
+    return Sheet(tuple(names), rows, tuple(kept), _FOLDED, ("arithmetic",), styles)
+
+
+def findings_data(found: Findings) -> list[dict[str, Any]]:
+    """One flat row for each candidate, for other programs."""
+    return [_data(verdict, found) for verdict in _listed(found)]
+
+
+def _listed(found: Findings) -> list[Verdict]:
+    """What has a row: where nothing was measured, that which is not allowed stands below."""
+    if _why_nothing(found) is None:
+        return list(found.verdicts)
+    return [verdict for verdict in found.verdicts if verdict.reason == verdict.finding.note or verdict.allowed]
+
+
+def _print_refusals(found: Findings, console: Console, *, wanted: bool | None) -> None:
+    if wanted is False:
+        return
+    hidden = [each for each in found.refusals if wanted is None and _needs_gpu(each.id, found)]
+    pairs = [(refusal.id, refusal.reason) for refusal in found.refusals if refusal not in hidden]
+    print_reasons("refused", pairs, console)
+    if hidden:
+        also = "more " if pairs else ""
+        console.print(Text(f"{len(hidden)} {also}need an NVIDIA GPU; --refusals lists them", style="dim"))
+
+
+def _needs_gpu(refused: str, found: Findings) -> bool:
+    """Whether an algorithm is refused because the device is no GPU."""
+    return found.device.kind != "cuda" and refused.startswith(_ON_GPUS)
 
 
 def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
@@ -62,60 +101,23 @@ def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
         console.print(Text(f"{', '.join(rounding)} (rounds_sums): {said}", style="dim"))
 
 
-def _print_unstable(found: Findings, console: Console) -> None:
-    """What other work disturbed, and what becomes of that."""
-    print_unstable(((v.finding.candidate.id, v.finding.unstable) for v in found.verdicts), console)
-    if any(verdict.finding.unstable is not None for verdict in found.verdicts):
-        said = "What is unstable is not kept, and the search does not count as done: the next one measures again."
-        console.print(Text(said, style="yellow"), soft_wrap=True)
-
-
 def _amount(found: Findings) -> str:
     problem = found.problem
     return f"{problem.flops / 1e9:.3g} GFLOP, {problem.bytes / 1e6:.3g} MB at least"
 
 
-def _print_reasons(said: str, pairs: Sequence[tuple[str, str]], console: Console) -> None:
-    """Each reason once, behind all that it is true of."""
-    if not pairs:
-        return
-    reasons: dict[str, list[str]] = {}
-    for name, reason in pairs:
-        reasons.setdefault(reason, []).append(name)
-    console.print(f"{len(pairs)} {said}:")
-    for reason, names in reasons.items():
-        console.print(Text(f"  {', '.join(names)}: {reason}", style="dim"))
-
-
-def _table(found: Findings, verdicts: Sequence[Verdict], width: int) -> Table:
-    """All columns where there is room for them, else those that decide."""
-    table = Table(box=None, pad_edge=False)
-    rows = [_cells(verdict, found) for verdict in verdicts]
-    shown = _shown(rows, found.policy.objective, width)
-    for name in shown:
-        if name in _FOLDED:
-            table.add_column(name, overflow="fold", min_width=least_width(width))
-        else:
-            table.add_column(name, justify="left" if name == "arithmetic" else "right", no_wrap=True)
-    for verdict, row in zip(verdicts, rows, strict=True):
-        table.add_row(*(Text(row[name], style="bold green" if verdict.won else "") for name in shown))
-    return table
-
-
-def _shown(rows: Sequence[dict[str, str]], objective: Objective, width: int) -> list[str]:
-    wide = width >= _WIDE
+def _shown(rows: Sequence[Row], objective: Objective, width: int) -> tuple[list[str], list[str]]:
+    """The columns, and those of them that a narrow table has, with the one that rows are ordered by."""
     if is_empty(rows, "device µs"):
         alike = len({row["why"] for row in rows}) == 1
-        known = [name for name in _BEFORE if not is_empty(rows, name) and not (alike and name == "why")]
-        return fitting(rows, known, kept=("candidate",), folded=_FOLDED, width=width)
-    if wide:
-        known = [name for name in _COLUMNS if not (name in _IF_ANY and is_empty(rows, name))]
-        return fitting(rows, known, kept=_FOLDED, folded=_FOLDED, width=width)
-    first, *rest, last = _DECISIVE
+        return [name for name in _BEFORE if not (alike and name == "why")], ["candidate"]
+    packs = not is_empty(rows, "pack µs")
     decides = _DECIDES.get(objective, _CALL)
-    names = list(dict.fromkeys((first, decides, *rest, last)))
-    known = [name for name in names if name in _FOLDED or not is_empty(rows, name)]
-    return fitting(rows, known, kept=(first, decides, last), folded=_FOLDED, width=width)
+    if width >= _WIDE:
+        ordered_by = decides if packs or decides != _CALL else "device µs"
+        names = _COLUMNS if packs else [name for name in _COLUMNS if name != _CALL]
+        return list(names), ["candidate", ordered_by, "why"]
+    return list(dict.fromkeys(("candidate", decides, *_DECISIVE))), ["candidate", decides, "why"]
 
 
 def _why_nothing(found: Findings) -> str | None:
@@ -128,26 +130,25 @@ def _why_nothing(found: Findings) -> str | None:
 
 
 _COLUMNS = (
-    "candidate", "predicted µs", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled", "workspace",
-    "peak", "energy mJ", "arithmetic", "why",
+    "candidate", "predicted µs", "call µs", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled",
+    "workspace", "peak", "energy mJ", "arithmetic", "why",
 )  # fmt: skip
-# Shown where any candidate has them.
-_IF_ANY = ("predicted µs", "peak", "energy mJ")
-# What is known where nothing was measured, as of a device that is elsewhere.
+# What is known where nothing was measured, as of a device that is not in this machine.
 _BEFORE = ("candidate", "predicted µs", "workspace", "arithmetic", "limit µs", "why")
 _FOLDED = ("candidate", "why")
 # Where there is no room for the parts of a call, what it takes with all of them.
 _CALL = "call µs"
-_DECISIVE = ("candidate", _CALL, "limit µs", "why")
+_DECISIVE = (_CALL, "± %", "limit µs", "why")
 # What rows are ordered by, where that is no time.
 _DECIDES = {Objective.WORKSPACE: "workspace", Objective.ENERGY: "energy mJ"}
 _WIDE = 150
+_ON_GPUS = ("cudnn/", "triton/")
 
 
 def _cells(verdict: Verdict, found: Findings) -> dict[str, str]:
     candidate, measured = verdict.finding.candidate, verdict.finding.measurement
     bound = limits(candidate, found.device)
-    cells = dict.fromkeys((*_COLUMNS, _CALL), _UNKNOWN) | {
+    cells = dict.fromkeys(_COLUMNS, _UNKNOWN) | {
         "candidate": candidate.id,
         "limit µs": _figure(bound.limit_us),
         "predicted µs": _predicted(verdict, found),
@@ -183,3 +184,28 @@ def _predicted(verdict: Verdict, found: Findings) -> str:
 
 def _figure(value: float | None) -> str:
     return _UNKNOWN if value is None else figure(value)
+
+
+def _data(verdict: Verdict, found: Findings) -> dict[str, Any]:
+    candidate, measured = verdict.finding.candidate, verdict.finding.measurement
+    known = (found.predictions or {}).get(candidate.id)
+    predicted = None if known is None or known.prediction is None else known.prediction.time_us.value
+    normal = next((each for each in measured.errors if each.kind == "normal"), None) if measured else None
+    packs_us = measured.prepare_us if measured else None
+    return {
+        "candidate": candidate.id,
+        "predicted_us": predicted,
+        "call_us": verdict.call_us,
+        "device_us": measured.device_us.value if measured else None,
+        "device_low_us": measured.device_us.low if measured else None,
+        "device_high_us": measured.device_us.high if measured else None,
+        "pack_us": packs_us.value if packs_us else None,
+        "limit_us": limits(candidate, found.device).limit_us,
+        "relative_l2": normal.relative_l2 if normal else None,
+        "workspace_bytes": measured.workspace_bytes if measured else candidate.workspace_bytes,
+        "energy_mj": measured.energy_mj if measured else None,
+        "arithmetic": str(candidate.arithmetic),
+        "allowed": verdict.allowed,
+        "won": verdict.won,
+        "reason": verdict.reason,
+    }

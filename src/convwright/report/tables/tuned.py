@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from convwright.advising.advice_text import UNKNOWN, names
@@ -16,8 +16,9 @@ from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.naming import singular
 from convwright.report.words.amounts import bytes_text
-from convwright.report.words.columns import Row, fitting, is_empty, least_width
+from convwright.report.words.columns import filled, longest
 from convwright.report.words.conditions import print_conditions
+from convwright.report.words.sheet import Sheet
 from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
 from convwright.tuning.choose import call_us
@@ -26,29 +27,32 @@ from convwright.wording.compact import compact
 from convwright.wording.conditions_text import compared_in, conditions_now, permitted_in
 
 _LEFT = ("layers", "problem", "candidate")
-_COLUMNS = ("layers", "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
+_DIRECTION = "direction"
+_COLUMNS = ("layers", _DIRECTION, "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
 # Where nothing ran; times are those of earlier searches, and shown where there are any.
-_PLANNED = ("layers", "problem", "calls", "candidates", "candidate", "µs", "workspace")
+_PLANNED = ("layers", _DIRECTION, "problem", "calls", "candidates", "candidate", "µs", "workspace")
 # What is left where a terminal has no room for more, the first longest.
-_KEPT = ("layers", "candidate", "µs", "torch µs")
-_PLANNED_KEPT = ("layers", "candidate", "workspace")
+_KEPT = ("layers", _DIRECTION, "candidate", "µs", "torch µs")
+_PLANNED_KEPT = ("layers", _DIRECTION, "candidate", "workspace")
 # Where there is less room than that, a candidate's configuration is cut short.
 _WIDE = 150
 _MOST_KNOBS = 3
+# Ahead of a time that is unstable.
+_UNSURE = "~"
 _DISTURBED = "disturbed"
 _SHORT = "short of time or memory"
 _WAITING = "still being compiled for"
 
 
-def print_tuned(tuned: Tuned, console: Console) -> None:
-    """One row for each distinct problem, and what it all took."""
+def print_tuned(tuned: Tuned, console: Console, *, layers: str | None = None) -> None:
+    """One row for each distinct problem, and what it all took. ``layers`` is a pattern for names of layers."""
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
-        console.print(_table(tuned, console.width))
+        console.print(tuned_sheet(tuned, console.width, layers).table(console.width))
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
-        print_unstable(((names(each.posed.names), each.findings.unstable) for each in tuned.problems), console)
+        print_unstable([each.findings.unstable for each in tuned.problems], console)
         print_too_large(
             ((names(each.posed.names), each.posed.problem) for each in tuned.problems), tuned.device, console
         )
@@ -57,32 +61,48 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
     console.print(Text(singular(_sentence(tuned))))
 
 
-def _table(tuned: Tuned, width: int) -> Table:
-    """All columns where there is room for them, else those that decide."""
-    table, rows = Table(box=None, pad_edge=False), [_cells(each) for each in tuned.problems]
+def tuned_sheet(tuned: Tuned, width: int, layers: str | None = None) -> Sheet:
+    """A row for each distinct problem; ``layers`` is a pattern for names of layers. Where there is no room for all of
+    it, a candidate's configuration is cut short."""
+    rows = tuple(_cells(each) for each in _shown(tuned, layers))
+    planned = not tuned.mode.measures
+    names_ = [*(_PLANNED if planned else _COLUMNS)]
+    if len({row[_DIRECTION] for row in rows}) == 1:
+        names_.remove(_DIRECTION)
     if width < _WIDE:
-        rows = [row | {"candidate": _brief(row["candidate"])} for row in rows]
-    shown = _shown(rows, width, planned=not tuned.mode.measures)
-    for name in shown:
-        if name in _LEFT:
-            table.add_column(name, overflow="fold", min_width=least_width(width))
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(row[name]) for name in shown))
-    return table
+        rows = tuple(row | {"candidate": _brief(row["candidate"])} for row in rows)
+    if width < sum(longest(rows, name) + 2 for name in filled(rows, names_)) - 2:
+        names_.remove("search s" if not planned else "calls")
+    return Sheet(tuple(names_), rows, _PLANNED_KEPT if planned else _KEPT, _LEFT, (_DIRECTION,))
 
 
-def _shown(rows: Sequence[Row], width: int, *, planned: bool) -> Sequence[str]:
-    names_ = [name for name in _PLANNED if name != "µs" or not is_empty(rows, name)] if planned else list(_COLUMNS)
-    if _needed(rows, names_) <= width:
-        return names_
-    return fitting(rows, names_, kept=_PLANNED_KEPT if planned else _KEPT, folded=_LEFT, width=width)
+def tuned_data(tuned: Tuned, layers: str | None = None) -> list[dict[str, Any]]:
+    """One flat row for each distinct problem, for other programs."""
+    return [_data(each) for each in _shown(tuned, layers)]
 
 
-def _needed(rows: Sequence[Row], columns: Sequence[str]) -> int:
-    """How wide a table is of which no cell is broken over lines."""
-    return sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in columns) - 2
+def _shown(tuned: Tuned, layers: str | None) -> list[TunedProblem]:
+    if layers is None:
+        return list(tuned.problems)
+    return [each for each in tuned.problems if any(fnmatchcase(name, layers) for name in each.posed.names)]
+
+
+def _data(each: TunedProblem) -> dict[str, Any]:
+    found = each.findings
+    own = _time_us(found.baseline, found.policy)
+    return {
+        "layers": " ".join(each.posed.names),
+        "direction": str(each.posed.problem.direction),
+        "problem": each.posed.problem.key,
+        "calls": each.posed.calls,
+        "candidate": each.candidate.id if each.candidate else None,
+        "call_us": _time_us(found.choice, found.policy),
+        "torch_us": own,
+        "workspace_bytes": each.workspace_bytes,
+        "search_s": each.seconds,
+        "known": each.known,
+        "unstable": found.unstable is not None,
+    }
 
 
 def _brief(id_: str) -> str:
@@ -104,6 +124,7 @@ def _cells(each: TunedProblem) -> dict[str, str]:
     listed, permitted = len(found.verdicts), len(each.permitted)
     return {
         "layers": names(each.posed.names),
+        _DIRECTION: str(each.posed.problem.direction),
         "problem": compact(each.posed.problem),
         "calls": str(each.posed.calls),
         "candidates": f"{listed}" if permitted == listed else f"{permitted} of {listed}",
@@ -116,9 +137,14 @@ def _cells(each: TunedProblem) -> dict[str, str]:
 
 
 def _time(finding: Finding | None, policy: Policy) -> str:
-    if finding is None or finding.measurement is None:
+    time_us = _time_us(finding, policy)
+    if finding is None or time_us is None:
         return UNKNOWN
-    return f"{call_us(finding, policy).value:,.1f}"
+    return f"{_UNSURE if finding.unstable is not None else ''}{time_us:,.1f}"
+
+
+def _time_us(finding: Finding | None, policy: Policy) -> float | None:
+    return None if finding is None or finding.measurement is None else call_us(finding, policy).value
 
 
 def _sentence(tuned: Tuned) -> str:

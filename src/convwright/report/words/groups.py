@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.console import Console
+from rich.text import Text
+
 _MOST_NAMES = 6
 
 
@@ -22,3 +25,15 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 def _some(names: Sequence[str]) -> str:
     shown, rest = names[:_MOST_NAMES], len(names) - _MOST_NAMES
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def print_reasons(said: str, pairs: Sequence[tuple[str, str]], console: Console) -> None:
+    """How many there are, and each reason once, after all names that it is true of."""
+    if not pairs:
+        return
+    console.print(f"{len(pairs)} {said}:")
+    reasons: dict[str, list[str]] = {}
+    for name, reason in pairs:
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        console.print(Text(f"  {', '.join(names)}: {reason}", style="dim"))

@@ -1,0 +1,66 @@
+"""A table of text: for a terminal of any width, or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.table import Table
+from rich.text import Text
+
+from convwright.report.words.columns import Row, filled, fitting, folded_width
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Rows of cells by the names of their ``columns``.
+
+    ``kept`` are the columns that a narrow table has, the most important first, and that which it is sorted by early.
+    Cells of ``folded`` columns may be broken over lines; they and those of ``left`` begin at the left. ``styles`` are
+    those of the rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    kept: tuple[str, ...]
+    folded: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
+
+    def table(self, width: int) -> Table:
+        """The columns for which there is room, without those that are empty."""
+        shown = fitting(self.rows, self.columns, kept=self.kept, folded=self.folded, width=width)
+        table = Table(box=None, pad_edge=False)
+        for name in shown:
+            if name in self.folded:
+                table.add_column(name, overflow="fold", min_width=folded_width(self.rows, name, width))
+            else:
+                table.add_column(name, justify="left" if name in self.left else "right", no_wrap=True)
+        for row, style in zip(self.rows, self.styles or [""] * len(self.rows), strict=True):
+            table.add_row(*(Text(row[name], style=style) for name in shown))
+        return table
+
+    def markdown(self) -> str:
+        """All columns but the empty ones.
+
+        >>> print(Sheet(("a", "b"), ({"a": "x|y", "b": "1"},), ("a",), ("a",)).markdown())
+        | a | b |
+        |---|---:|
+        | x\\|y | 1 |
+        """
+        shown = filled(self.rows, self.columns, self.kept[:1])
+        rules = ["---" if name in (*self.folded, *self.left) else "---:" for name in shown]
+        rows = [_line([_cell(row[name]) for name in shown]) for row in self.rows]
+        return "\n".join((_line(shown), f"|{'|'.join(rules)}|", *rows))
+
+    def first(self, count: int | None) -> Sheet:
+        """The same with the first rows only."""
+        return replace(self, rows=self.rows[:count], styles=self.styles[:count])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
