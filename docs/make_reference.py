@@ -114,7 +114,7 @@ PAGES = (
         (
             "ConvwrightError", "BadInput", "convwright.errors:BadCall", "convwright.errors:BadArgument", "Refused",
             "BackendError", "StepFailed", "OutOfMemory", "StoreError", "StoreWarning",
-            "MemoryWarning", "FailureWarning",
+            "MemoryWarning", "FailureWarning", "IgnoredWarning",
         ),
     ),
 )  # fmt: skip

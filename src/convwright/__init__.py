@@ -57,6 +57,7 @@ _HOMES = {
     "StoreWarning": "convwright.errors",
     "FailureWarning": "convwright.errors",
     "MemoryWarning": "convwright.errors",
+    "IgnoredWarning": "convwright.errors",
     "OutOfMemory": "convwright.shortage",
     "Store": "convwright.store.store",
     "find": "convwright.api.finding",
@@ -156,6 +157,7 @@ if TYPE_CHECKING:
     from convwright.errors import BadInput as BadInput
     from convwright.errors import ConvwrightError as ConvwrightError
     from convwright.errors import FailureWarning as FailureWarning
+    from convwright.errors import IgnoredWarning as IgnoredWarning
     from convwright.errors import MemoryWarning as MemoryWarning
     from convwright.errors import Refused as Refused
     from convwright.errors import StepFailed as StepFailed

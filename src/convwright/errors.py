@@ -63,6 +63,10 @@ class FailureWarning(UserWarning):
     """PyTorch computes a step of an engine from now on, since its kernel failed; the sentence says how."""
 
 
+class IgnoredWarning(UserWarning):
+    """What was asked for had no effect; the sentence says why, and what to do."""
+
+
 class MemoryWarning(UserWarning):
     """A call is computed by another candidate than the chosen one, which has no memory; the sentence says why."""
 

@@ -35,7 +35,7 @@ from convwright.eager.running.bound import (
     torchs_functions,
     torchs_own,
 )
-from convwright.errors import Refused
+from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.tuning.session import Answer, Choice, capturing, session
 
@@ -85,10 +85,24 @@ def decide(call: Call) -> Decision:
     return Decision(either_runner(in_eager, in_graph or own_runner(call)), eager.main, lasts)
 
 
-def choices_for(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:
+def choices_for(
+    problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, searches: bool = True
+) -> Answer:
     """What computes ``problem`` in an eager call and in a captured one."""
     is_settled = algorithm is not None or capturing(device)  # then nothing is weighed against its host time
-    return session().answer(problem, device, policy, algorithm, None if is_settled else eager_rule(device, policy))
+    eager = None if is_settled else eager_rule(device, policy)
+    return session().answer(problem, device, policy, algorithm, eager, searches=searches)
+
+
+def choices_where_possible(problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Answer:
+    """The same where ``algorithm`` can serve. Otherwise what is known to be fastest: layers may see a new shape at each
+    call, and a search for each would take far longer than the calls."""
+    try:
+        return choices_for(problem, device, policy, algorithm)
+    except (Refused, BadInput):  # the name is known, so a configuration is missing, or the policy cannot be kept
+        if algorithm is None:
+            raise
+        return choices_for(problem, device, policy, None, searches=False)
 
 
 def training(call: Call) -> Training:
@@ -119,12 +133,8 @@ def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
 def _answer(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: str | None) -> Answer:
     around = ambient.current()
     asked = algorithm or (around.get(problem.direction) if around is not None else None)
-    try:
-        return choices_for(problem, device, call.policy, asked)
-    except Refused:
-        if algorithm is not None or around is None or around.strict:
-            raise
-        return choices_for(problem, device, call.policy, None)
+    is_wish = algorithm is None and around is not None and not around.strict
+    return (choices_where_possible if is_wish else choices_for)(problem, device, call.policy, asked)
 
 
 class _Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""Every ``F.conv*`` and ``nn.Conv*`` of any library, unmodified: the functions are put in PyTorch's place, and back."""
+"""Replace PyTorch's convolution functions everywhere, so that unmodified libraries use ours; and restore them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ in_child(_unlock)
 
 
 class _State:
-    """Whether PyTorch's functions are replaced, and what is allowed to what replaces them."""
+    """Whether PyTorch's functions are replaced, and the policy of the replacements."""
 
     __slots__ = ("on", "policy")
 
@@ -48,11 +48,11 @@ class _State:
         self.on, self.policy = on, policy
 
 
-# What holds outside of all blocks, and in each that is open; what holds is the last. Blocks of several threads may
-# overlap, and need not end in the order in which they began.
+# The state outside of all blocks, then one for each open block; the last one applies. Blocks of several threads may
+# overlap and end in any order.
 _states = [_State(False, None)]
 _places = Places()
-# Per-sample gradients, and the quantization of graphs with what compares it.
+# Modules for per-sample gradients, and for quantization of graphs.
 _COMPARING = (
     "torch.nn.utils._expanded_weights.conv_utils",
     "torch.ao.quantization.qconfig_mapping",
@@ -63,18 +63,18 @@ _COMPARING = (
     "torch.ao.ns.fx.mappings",
     "torch.ao.ns.fx.weight_utils",
 )
-# What a call of PyTorch's functions asks for by itself: no algorithm.
+# The request of a plain PyTorch call: no algorithm.
 _AS_WRITTEN = Request(no_bias=True, stride=1, padding=0, dilation=1, groups=1)
 
 
 @uncompiled()
 def enable(*, policy: Policy | None = None) -> None:
-    """From now on every convolution of this process, of any library, is computed by the best that ``policy`` allows.
+    """From now on, compute every convolution of this process, of any library, by the best candidate for ``policy``.
 
-    It reaches ``torch.nn.functional``'s functions, the modules that call them, and every module that has imported
-    one of them by name. Calls that only PyTorch can serve, and bad ones, go to PyTorch's own functions, so errors
-    are its own; what ``torch.compile`` compiles is left to it. A ``policy`` that cannot be kept, such as one for the
-    least energy in mode quick, is an error at the call. ``disable`` takes everything back.
+    This replaces the functions of ``torch.nn.functional``, so the modules that call them, and every module that has
+    imported one of them by name, use ours. Bad calls, and calls that only PyTorch can serve, go to PyTorch's own
+    functions, so errors are PyTorch's. ``torch.compile`` keeps PyTorch's convolutions. A ``policy`` that cannot be
+    kept, such as one for the least energy in mode quick, is an error at the call. ``disable`` undoes it.
     """
     _check(policy)
     with _lock:
@@ -84,7 +84,7 @@ def enable(*, policy: Policy | None = None) -> None:
 
 @uncompiled()
 def disable() -> None:
-    """Put PyTorch's own functions back wherever others stand in their place, and forget what was decided for them."""
+    """Restore PyTorch's own functions everywhere, and forget all decisions made for the replacements."""
     with _lock:
         _states[-1].on, _states[-1].policy = False, None
         _put(thorough=True)
@@ -95,9 +95,9 @@ def disable() -> None:
 @uncompiled()
 @contextmanager
 def enabled(*, policy: Policy | None = None) -> Iterator[None]:
-    """``enable`` for a block; what held before holds again behind it. It holds for all threads.
+    """``enable`` for a block, in all threads; the state before applies again afterwards.
 
-    What was decided inside is remembered for the next such block.
+    Decisions made inside are remembered for the next such block.
 
     >>> import torch
     >>> layer = torch.nn.Conv2d(3, 4, 3)
@@ -119,18 +119,21 @@ def enabled(*, policy: Policy | None = None) -> Iterator[None]:
 
 
 def is_enabled() -> bool:
-    """Whether PyTorch's functions are replaced at the moment."""
+    """Whether PyTorch's functions are replaced now."""
     return _states[-1].on
 
 
+ambient.contexts.is_enabled = is_enabled
+
+
 def _check(policy: object) -> None:
-    settings()  # what is wrong with the environment is said here, and not at calls, of which each would ask again
+    settings()  # errors in the environment are raised here, not at each call
     if policy is not None and not isinstance(policy, Policy):
         raise BadInput(f"`policy` must be a Policy, got {type(policy).__name__}")
 
 
 def _put(*, thorough: bool = False) -> None:
-    """Put in place what holds now."""
+    """Apply the current state."""
     on, policy = _states[-1].on, _states[-1].policy
     seen = _originals() if on else {"F": torch.nn.functional, "torch": torch}
     for names in map(vars, _comparing()):
@@ -141,7 +144,7 @@ def _put(*, thorough: bool = False) -> None:
     if on:
         _places.exchange({id(own): ours for own, ours in pairs}, _is_left_alone, thorough=thorough)
     else:
-        # Modules that were imported in the meantime hold ours too; what else does is served by PyTorch from now on.
+        # Modules imported meanwhile hold our functions, too. Any other holder calls PyTorch's through ours from now on.
         _places.exchange({id(ours): own for own, ours in pairs}, lambda name: False, thorough=thorough)
     for form in stand_ins():
         form.slots.show(on)
@@ -149,9 +152,9 @@ def _put(*, thorough: bool = False) -> None:
 
 @cache
 def _comparing() -> tuple[ModuleType, ...]:
-    """PyTorch's modules that compare the function that was called with what they find in their ``F`` or ``torch``.
+    """PyTorch's modules that compare a called function with those in their ``F`` or ``torch``.
 
-    They are imported before anything is exchanged, since they enter functions in tables as well.
+    They are imported before anything is replaced, since they also build tables of functions.
     """
     modules = []
     for name in _COMPARING:
@@ -162,35 +165,35 @@ def _comparing() -> tuple[ModuleType, ...]:
 
 @cache
 def _originals() -> dict[str, ModuleType]:
-    """``torch.nn.functional`` and ``torch`` with PyTorch's own convolutions, whatever stands in their place there."""
+    """Copies of ``torch.nn.functional`` and ``torch`` with PyTorch's own convolutions."""
     functional = _view(torch.nn.functional, **{form.name: form.own for form in stand_ins()})
     return {"F": functional, "torch": _view(torch, nn=_view(torch.nn, functional=functional))}
 
 
 def _view(module: ModuleType, **instead: Any) -> ModuleType:
-    """``module`` with other things under some of its names."""
+    """``module`` with some names replaced."""
     view = ModuleType(module.__name__)
     vars(view).update(instead, __getattr__=partial(getattr, module))
     return view
 
 
 def _is_left_alone(name: str) -> bool:
-    """PyTorch's inside, where functions stand for operators, and this package, which needs the originals."""
+    """Whether a module keeps the originals: PyTorch's internals, whose functions represent operators, and ours."""
     return name != "torch.nn.functional" and name.partition(".")[0] in ("torch", "convwright")
 
 
 @cache
 def _looking(form: Form) -> Any:
-    """Ours, for what is to be looked at."""
+    """Our function with a lookup."""
     make = transposed_convolution if form.transposed else convolution
     return make(form, _or_torchs_own, _in_torchs_words, looks_first=False)
 
 
 @cache
 def stand_in(form: Form) -> Any:
-    """What takes the place of ``form.own``: the same object each time, since others may keep it, and compilers do.
+    """The replacement for ``form.own``. It is always the same object, since others, such as compilers, may keep it.
 
-    Layers that PyTorch's own function serves should hardly notice, so what is read for those is all that there is here.
+    Layers that PyTorch's own function serves should hardly slow down, so this reads only what is needed for those.
     """
     own, skipping, looking, deterministic = form.own, form.slots.skip_lookup.get, _looking(form), flags.deterministic
     is_compiling, tracing, capturing = torch.compiler.is_dynamo_compiling, torch_api.is_tracing, torch_api.is_capturing
@@ -208,41 +211,41 @@ def stand_in(form: Form) -> Any:
             told = _who_is_told(*given, *named.values())
             if told is not None:
                 _refuse_algorithm_for(form, told)
-                return own(*given, **named)  # whoever is told of it expects the call as it was made
+                return own(*given, **named)  # an object that overrides functions expects the call as it was made
         if named and not arguments.issuperset(named):
-            return own(*given, **named)  # which refuses what only ours takes
+            return own(*given, **named)  # PyTorch refuses arguments that only ours takes
         try:
             return looking(*given, **named)
         except TypeError as error:
             mistaken = error
-        own(*given, **named)  # says in PyTorch's words what is wrong with the arguments as they were given
+        own(*given, **named)  # raises PyTorch's own error for the arguments as given
         raise mistaken
 
     function = named_after(form, conv)
-    # Whoever asks, as the passes of torch.fx do, is told of the arguments that it takes.
+    # Passes of torch.fx inspect the signature.
     function.__signature__ = Signature(named_as_torchs)
-    # Pickled where it stands, it is whatever stands there when it is loaded.
+    # A pickled reference resolves to whatever is in PyTorch's place when it is loaded.
     function.__module__, function.__doc__ = "torch.nn.functional", form.own.__doc__
     return function
 
 
 def _who_is_told(*given: object) -> object | None:
-    """The operand that wants to be told of PyTorch's functions, if one does."""
+    """The first operand that overrides PyTorch's functions, if any."""
     return next((each for each in given if type(each) not in PLAIN and hasattr(each, "__torch_function__")), None)
 
 
 def _refuse_algorithm_for(form: Form, told: object) -> None:
-    """What is no tensor, as in a symbolic trace, notes the call; nothing is computed that an algorithm could serve."""
+    """Refuse an algorithm if an operand is no tensor, such as a proxy of a trace: then nothing is computed."""
     if isinstance(told, Tensor):
         refuse_algorithm(form, _AS_WRITTEN, f"an operand is a {type(told).__name__}, and no plain tensor")
 
 
 def _in_torchs_words(*_: object) -> None:
-    """Whoever calls PyTorch's functions expects its errors."""
+    """Do nothing: callers of PyTorch's functions expect PyTorch's errors."""
 
 
 def _or_torchs_own(call: Call) -> Tensor:
-    """``slow_path``; PyTorch's own function for whatever that does not serve, and for everything when this is over."""
+    """``slow_path``, with PyTorch's own function for any call that it does not serve."""
     if torch.compiler.is_dynamo_compiling() or not _states[-1].on or not isinstance(call.x, Tensor):
         return call.torchs_own()
     if not call.x.is_floating_point():
@@ -251,15 +254,15 @@ def _or_torchs_own(call: Call) -> Tensor:
     try:
         return slow_path(call)
     except BadInput as mistake:
-        y = call.torchs_own()  # says in PyTorch's words what is wrong with the input
+        y = call.torchs_own()  # raises PyTorch's own error if the input is wrong
         if ambient.current() is not None or call.request.policy is not None:
             _refuse_what_is_asked(call, mistake)
         return y
 
 
 def _refuse_what_is_asked(call: Call, mistake: BadInput) -> None:
-    """Of what PyTorch takes: either it can be no problem here, or the algorithm that was asked for does not exist, or
-    the policy cannot be kept."""
+    """Raise the mistake only if PyTorch accepts the call and the caller asked for something impossible: an unknown
+    algorithm, or a policy that cannot be kept."""
     try:
         explain(call)
     except BadInput as why:

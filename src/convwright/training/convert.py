@@ -10,6 +10,8 @@ from torch import nn
 
 from convwright.core.direction import Direction
 from convwright.core.policy import Policy, check_policy
+from convwright.eager.asking.ambient import AUTO
+from convwright.eager.asking.known_names import check_known
 from convwright.engine.capture.example import check_complete
 from convwright.errors import BadInput
 from convwright.naming import one_of
@@ -21,12 +23,16 @@ Choices = Mapping[str, str | Mapping[str, str]]
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def convert(model: Model, *, choices: Choices | None = None, policy: Policy | None = None) -> Model:
+def convert(
+    model: Model, *, choices: Choices | None = None, policy: Policy | None = None, strict: bool = True
+) -> Model:
     """Have every ``nn.Conv*`` and ``nn.ConvTranspose*`` of ``model`` computed by convwright, and give the model back.
 
     The model itself is changed: its layers keep their parameters, names, hooks and state. ``choices`` names the
     algorithms of layers by their paths, which may be patterns ("layer1.*"), the last that fits counts; either the
     algorithm of the call itself, or one for each direction. What is not named is chosen freely, within ``policy``.
+    An algorithm that cannot compute a problem is an error at the call. With ``strict=False`` that problem is computed
+    by what is known to be fastest, and nothing is searched.
     ``layer.choices`` says by what a layer is computed. A layer whose class has a forward of its own is left alone.
     ``revert`` takes everything back, as tools need it that go by the exact types of modules.
 
@@ -40,6 +46,8 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
     check_policy(policy)
     _check_module(model)
     check_complete(model)
+    if not isinstance(strict, bool):
+        raise BadInput(f"`strict` must be True or False, got {brief(strict)}")
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, AnyConvolution)}
     wishes = _wishes(choices or {}, list(layers))
     for name in wishes:
@@ -48,7 +56,7 @@ def convert(model: Model, *, choices: Choices | None = None, policy: Policy | No
             raise BadInput(f"`choices` names {name!r}, which is a {kind} with a forward of its own")
     for name, layer in layers.items():
         if is_convertible(layer):
-            to_converted(layer, wishes.get(name, Wish({}, None)).within(policy))
+            to_converted(layer, wishes.get(name, Wish({}, None)).within(policy, strict=strict))
     return model
 
 
@@ -82,8 +90,14 @@ def _wishes(choices: Choices, layers: list[str]) -> dict[str, Wish]:
 
 def _by_direction(pattern: str, asked: object) -> dict[Direction | None, str]:
     """What is asked for in each direction; None stands for the direction of the call itself."""
+    named: dict[Direction | None, str]
     if isinstance(asked, str):
-        return {None: asked}
-    if isinstance(asked, Mapping) and all(isinstance(algorithm, str) for algorithm in asked.values()):
-        return {one_of(Direction, "direction", direction): algorithm for direction, algorithm in asked.items()}
-    raise BadInput(f"`choices[{pattern!r}]` must be an algorithm, or one for each direction, got {asked!r}")
+        named = {None: asked}
+    elif isinstance(asked, Mapping) and all(isinstance(algorithm, str) for algorithm in asked.values()):
+        named = {one_of(Direction, "direction", direction): algorithm for direction, algorithm in asked.items()}
+    else:
+        raise BadInput(f"`choices[{pattern!r}]` must be an algorithm, or one for each direction, got {asked!r}")
+    for algorithm in named.values():
+        if algorithm != AUTO:
+            check_known(algorithm, f"`choices[{pattern!r}]`")
+    return named

@@ -18,11 +18,11 @@ from convwright.core.direction import Direction
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.eager import functional
-from convwright.eager.asking.ambient import AUTO, algorithms
+from convwright.eager.asking.ambient import AUTO, algorithms_of, asking
 from convwright.eager.asking.autocast import autocasting, lowered_dtype
 from convwright.eager.asking.describe import problem_of, transposed_problem_of
 from convwright.eager.calls.posed import Wanted, gradient_problems
-from convwright.eager.decision import choices_for
+from convwright.eager.decision import choices_for, choices_where_possible
 from convwright.eager.gradients.fused_gradients import fused_choices, fused_problems
 from convwright.eager.running.pytorchs_own import COMPUTED_ON
 from convwright.errors import BadInput
@@ -45,18 +45,24 @@ _FORMS: dict[Any, tuple[bool, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a layer is to be computed with: algorithms by direction, None being that of the call, and a policy."""
+    """What a layer is to be computed with: algorithms by direction, None being that of the call, and a policy. Unless
+    it is ``strict``, what an algorithm cannot compute is chosen freely."""
 
     algorithms: Mapping[Direction | None, str]
     policy: Policy | None
+    strict: bool = True
 
-    def within(self, policy: Policy | None) -> Wish:
-        return replace(self, policy=policy)
+    def within(self, policy: Policy | None, *, strict: bool) -> Wish:
+        return replace(self, policy=policy, strict=strict)
 
     def around(self, own: Direction) -> AbstractContextManager[None]:
         """What has to be open around a call whose own direction is ``own``."""
         forward, backward_data, backward_weight = (self.named(direction, own) or AUTO for direction in Direction)
-        return algorithms(forward=forward, backward_data=backward_data, backward_weight=backward_weight)
+        return asking(
+            algorithms_of(
+                forward=forward, backward_data=backward_data, backward_weight=backward_weight, strict=self.strict
+            )
+        )
 
     def named(self, direction: Direction, own: Direction) -> str | None:
         return self.algorithms.get(direction) or (self.algorithms.get(None) if direction is own else None)
@@ -92,7 +98,8 @@ class Converted:
         policy, problem = wish.policy or Policy(), self._problem()
 
         def choose(asked: ConvProblem) -> Choice:
-            return choices_for(asked, device, policy, wish.named(asked.direction, self._direction)).eager
+            chosen = choices_for if wish.strict else choices_where_possible
+            return chosen(asked, device, policy, wish.named(asked.direction, self._direction)).eager
 
         main = choose(problem)
         chosen = [None if each is None else choose(each) for each in gradient_problems(problem, wanted)]
@@ -142,7 +149,7 @@ class Converted:
             self.__dict__["_seen"] = None  # some tensors take the functions of layers only, and tell nothing else
         if not wish.algorithms:
             return _FUNCTIONS[self._form](x, weight, bias, *window, policy=wish.policy)
-        if torch.compiler.is_dynamo_compiling() and wish.is_of_calls(self._direction):
+        if torch.compiler.is_dynamo_compiling() and wish.strict and wish.is_of_calls(self._direction):
             named = wish.named(self._direction, self._direction)
             return _FUNCTIONS[self._form](x, weight, bias, *window, algorithm=named, policy=wish.policy)
         return self._within(x, weight, bias, *window)

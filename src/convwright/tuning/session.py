@@ -146,12 +146,15 @@ class Session:
         policy: Policy,
         algorithm: str | None,
         eager: Eager | None,
+        *,
+        searches: bool = True,
     ) -> Answer:
         """The candidates that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
 
-        ``eager`` is what an eager call asks for.
+        ``eager`` is what an eager call asks for. Unless it ``searches``, only what is known already counts.
         """
-        return self._answer(self._question(problem, device, policy, algorithm), device, eager)
+        key = self._question(problem, device, policy, algorithm)
+        return self._answer(key if searches else key._replace(searches=False), device, eager)
 
     def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
         """A plan for a single request: searches on any device, and waits for compilers."""
