@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from convwright.cli.interrupt import stoppable
+from convwright.cli.model_target import InputShape, subject_of
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
@@ -14,12 +15,16 @@ from convwright.naming import one_of
 
 # What is done before the first search, some seconds long.
 LOADING, MAKING, RECORDING = "loading PyTorch", "making the model", "recording the model"
-TARGET = "module:function or path/to/file.py:function, which returns a model and an example of its input."
+TARGET = (
+    "module:function or path/to/file.py:function, which returns a model and an example of its input; or timm:NAME or "
+    "torchvision:NAME, with --input."
+)
 
 
 def advise(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
+    input_: InputShape = None,
     device: Annotated[
         str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
     ] = None,
@@ -38,7 +43,7 @@ def advise(
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
 
-    from convwright.cli.targets import called, factory, running
+    from convwright.cli.targets import running
     from convwright.core.policy import Objective, Policy
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
@@ -54,11 +59,10 @@ def advise(
     kept = stoppable("before all was measured", kept="searches that were done are remembered")
     with kept, running(target, as_json=as_json), progress_bar(LOADING) as progress, with_tf32(tf32):
         from convwright.advising.advise import advise as look
-        from convwright.engine.capture.example import Subject
         from convwright.report.tables.advice import print_advice
 
         progress(0, 0, MAKING)
-        subject = Subject.made(called(target, factory(target)), by=target)
+        subject = subject_of(target, input_)
         progress(0, 0, RECORDING)
         advice = look(
             subject.model, subject.example,

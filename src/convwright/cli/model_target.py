@@ -2,23 +2,92 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from convwright.cli.library_models import library_model, names_library_model
 from convwright.cli.targets import called, factory
 from convwright.errors import BadInput
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from convwright.engine.capture.example import Subject
+
+InputShape = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        metavar="SHAPE",
+        help="The shape of the input, as 1,3,224,224, for timm:NAME, torchvision:NAME and functions that return a "
+        "model alone. The shapes of several inputs are joined by +.",
+        show_default=False,
+    ),
+]
+_SHAPE = re.compile(r"[1-9]\d{0,8}([,x][1-9]\d{0,8})*")
+# Of the numbers in an input that only its shape says anything about.
+_SEED = 0
+
+
+def shapes_of(text: str) -> tuple[tuple[int, ...], ...]:
+    """The shapes that ``--input`` names.
+
+    >>> shapes_of("1,3,224,224"), shapes_of("8x3x32x32+8x10")
+    (((1, 3, 224, 224),), ((8, 3, 32, 32), (8, 10)))
+    """
+    shapes = ["".join(shape.split()) for shape in text.split("+")]
+    if not all(map(_SHAPE.fullmatch, shapes)):
+        raise BadInput(f"--input must be the shape of an input, for example 1,3,224,224, got {text!r}")
+    return tuple(tuple(map(int, re.split("[,x]", shape))) for shape in shapes)
+
+
+def made_by(target: str, shape: str | None, call: Callable[[], Any] | None = None) -> Any:
+    """What ``target`` makes: a model, or a model and an example, whose input has the ``shape`` that is given.
+
+    ``call`` calls the target's function, where it is loaded already.
+    """
+    shapes = None if shape is None else shapes_of(shape)
+    if names_library_model(target):
+        if shapes is None:
+            raise BadInput(
+                f"{target!r} is a model without an example: give the shape of its input, as --input 1,3,224,224"
+            )
+        model = library_model(target)
+        return model, _example(model, shapes)
+    made = called(target, factory(target)) if call is None else call()
+    if shapes is None:
+        return made
+    model = made[0] if isinstance(made, tuple) and made else made
+    if not callable(model):
+        raise BadInput(f"{target!r} must return a model, or (model, example), got {type(model).__name__}")
+    return model, _example(model, shapes)
+
+
+def subject_of(target: str, shape: str | None = None) -> Subject:
+    """The model that ``target`` makes and an example of its input, which must be there."""
     from torch import nn
+
+    from convwright.engine.capture.example import Subject
+
+    made = made_by(target, shape)
+    if isinstance(made, nn.Module):
+        raise BadInput(
+            f"{target!r} returns a model without an example: return (model, example), or give the shape of its input, "
+            "as --input 1,3,224,224"
+        )
+    return Subject.made(made, by=target)
 
 
 def model_and_example(
-    target: str, dtype: str | None = None, device: str | None = None
+    target: str, dtype: str | None = None, device: str | None = None, *, shape: str | None = None
 ) -> tuple[nn.Module, tuple[Any, ...]]:
     """What the target's function returns, cast to ``dtype`` and moved to ``device``; the model is set to evaluate."""
     import torch
 
     from convwright.core.dtype import DType
-    from convwright.engine.capture.example import Subject
     from convwright.measuring.hardware.machine import device_facts
     from convwright.tensors import torch_dtype
 
@@ -26,7 +95,7 @@ def model_and_example(
     if place is not None and not place.present:
         raise BadInput(f"{device} is a device to plan for with --plan-only, which runs nothing: move to cpu or cuda")
 
-    subject = Subject.made(called(target, factory(target)), by=target)
+    subject = subject_of(target, shape)
     model, example = subject.module, subject.args
     if model is None or subject.kwargs:
         raise BadInput(f"{target!r} must return an nn.Module and a tensor or a tuple of tensors")
@@ -40,3 +109,13 @@ def model_and_example(
         model = model.to(place.torch_name)
         example = tuple(each.to(place.torch_name) if isinstance(each, torch.Tensor) else each for each in example)
     return model.eval(), example
+
+
+def _example(model: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
+    """Random numbers in these shapes, in the dtype of the model's weights and on their device."""
+    import torch
+
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    first = next((each for each in weights if each.is_floating_point()), torch.empty(0))
+    random = torch.Generator().manual_seed(_SEED)
+    return tuple(torch.randn(shape, generator=random).to(first.device, first.dtype) for shape in shapes)

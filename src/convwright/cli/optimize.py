@@ -9,6 +9,7 @@ import typer
 
 from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.interrupt import stoppable
+from convwright.cli.model_target import InputShape, model_and_example
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace, MemoryBudget
 from convwright.errors import BadInput
@@ -17,6 +18,7 @@ from convwright.errors import BadInput
 def optimize(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
+    input_: InputShape = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write the engine to.", show_default=False)] = None,
     kernels: Annotated[
         bool,
@@ -76,7 +78,6 @@ def optimize(
     Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read. What
     --plan-only writes is planned anew on its device, by cw.load(folder, on_change="replan").
     """
-    from convwright.cli.model_target import model_and_example
     from convwright.cli.targets import running
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
@@ -93,7 +94,7 @@ def optimize(
         from convwright.engine.partial import PartialEngine
 
         bar(0, 0, MAKING)
-        model, example = model_and_example(target, dtype, None if plan_only else device)
+        model, example = model_and_example(target, dtype, None if plan_only else device, shape=input_)
         if plan_only:
             _refuse_sizes(buckets, partial=partial, max_output_error=max_output_error)
             planned = plan(

@@ -7,24 +7,25 @@ from typing import Annotated
 import typer
 
 from convwright.cli.advise import TARGET
+from convwright.cli.model_target import InputShape, model_and_example
 
 
 def passes(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
+    input_: InputShape = None,
     diff: Annotated[bool, typer.Option("--diff", help="Show the lines of the network that each pass changes.")] = False,
 ) -> None:
     """Capture a network and say what each pass changes in it. Nothing is measured, and the model stays as it is."""
     from difflib import unified_diff
 
     from convwright import torch_api
-    from convwright.cli.model_target import model_and_example
     from convwright.cli.targets import running
     from convwright.engine.export.exported import exported
     from convwright.engine.passes.listed import PASSES
 
     with running(target, as_json=False):
-        model, example = model_and_example(target)
+        model, example = model_and_example(target, shape=input_)
         network = exported(model, example, torch_api.flatten(example)[0]).network
     print(f"captured: {len(network.graph.nodes)} nodes")
     for name, change in PASSES.items():

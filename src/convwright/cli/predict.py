@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.model_target import InputShape
 from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.predict_model import names_model, run_model
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
@@ -62,6 +63,7 @@ def predict(
     batch: Annotated[
         int | None, typer.Option(help="Of a network: the batch size, in place of the example's.", show_default=False)
     ] = None,
+    input_: InputShape = None,
     precision: Annotated[
         str | None,
         typer.Option(help="Of a network: fp16, bf16 or tf32 for all layers; inputs and outputs keep their types."),
@@ -79,10 +81,12 @@ def predict(
             algorithm=algorithm, sweep=sweep, plot=plot,
         )  # fmt: skip
         with with_tf32(tf32):
-            run_model(problem, device=device, batch=batch, dtype=dtype, precision=precision, as_json=as_json)
+            run_model(
+                problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=precision, as_json=as_json
+            )
         return
-    if batch is not None or precision is not None:
-        option = "--batch" if batch is not None else "--precision"
+    if batch is not None or precision is not None or input_ is not None:
+        option = "--batch" if batch is not None else "--precision" if precision is not None else "--input"
         raise BadInput(f"{option} is of a network (module:function), and {problem!r} is a problem")
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy

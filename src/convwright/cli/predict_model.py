@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
+from convwright.cli.library_models import names_library_model
 
 # A file or a module, and a function in it. A problem's text has words such as dt:fp16 after a blank only.
 _TARGET = re.compile(r"[^\s:]\S*:[A-Za-z_][\w.]*")
 
 
 def names_model(text: str) -> bool:
-    """Whether a word of the command line is module:function, and no problem.
+    """Whether a word of the command line is module:function or a path, and no problem.
 
     >>> names_model("models.py:small"), names_model("mb32ic64ih56oc64kh3 dt:fp16"), names_model("ic64ih56oc64kh3")
     (True, False, False)
     """
-    return _TARGET.fullmatch(text) is not None
+    if _TARGET.fullmatch(text) or names_library_model(text) or text.endswith(".py"):
+        return True
+    return " " not in text and ("/" in text or Path(text).is_dir())
 
 
 def run_model(
-    target: str, *, device: str | None, batch: int | None, dtype: str | None, precision: str | None, as_json: bool
+    target: str,
+    *,
+    shape: str | None,
+    device: str | None,
+    batch: int | None,
+    dtype: str | None,
+    precision: str | None,
+    as_json: bool,
 ) -> None:
     """Print what each layer of a model and one run of it should take. Nothing runs."""
     from convwright import strict_json
@@ -34,7 +45,7 @@ def run_model(
         from convwright.engine.predict import with_batch
 
         bar(0, 0, MAKING)
-        model, example = model_and_example(target, dtype)
+        model, example = model_and_example(target, dtype, shape=shape)
         planned = optimize(
             model, with_batch(example, batch), plan_only=True, device=device, precision=precision, progress=bar
         )

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
+from convwright.cli.library_models import names_library_model
+from convwright.cli.model_target import InputShape, made_by
 from convwright.cli.workspace import MaxWorkspace
 
-TARGET = "module:function or path/to/file.py:function, which returns a model, or a model and an example of its input."
+TARGET = (
+    "module:function or path/to/file.py:function, which returns a model, or a model and an example of its input; or "
+    "timm:NAME or torchvision:NAME, with --input."
+)
 
 
 def quantize(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
+    input_: InputShape = None,
     samples: Annotated[
         str | None,
         typer.Option(
@@ -58,17 +65,21 @@ def quantize(
         from convwright.report.tables.quantized import print_quantized
 
         progress(0, 0, MAKING)
-        loaded = Targets(targets)
-        for each in targets:
+        files = [each for each in targets if not names_library_model(each)]
+        loaded = Targets(files)
+        for each in files:
             check_makes(each, loaded.functions[each], "a model" if each == target else "samples")
-        model = loaded.call(target)
+        model = made_by(target, input_, partial(loaded.call, target))
         if isinstance(model, tuple):
             subject = Subject.made(model, by=target)
             model, given = subject.model, [subject.example]
         elif not callable(model):
             raise BadInput(f"{target!r} must return a model, or (model, example), got {type(model).__name__}")
         elif samples is None:
-            raise BadInput(f"{target!r} returned no example beside the model, so --samples must say where inputs are")
+            raise BadInput(
+                f"{target!r} returned no example beside the model, so --samples must say where inputs are, or --input "
+                "which shape they have"
+            )
         if samples is not None:
             given = loaded.call(samples)
             if not isinstance(given, Iterable):

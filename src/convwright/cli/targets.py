@@ -54,6 +54,7 @@ class Targets:
 
     def _loaded(self, target: str) -> Callable[..., Any]:
         place, _, name = target.rpartition(":")
+        _refuse_folder(target)
         if not place or not name:
             raise BadInput(f"a target is module:function or path/to/file.py:function, got {target!r}")
         with self._neighbours.of(_folder(place)):
@@ -156,11 +157,19 @@ def _by_name(name: str) -> ModuleType:
     except BadInput:
         if Path(name).is_file():
             raise BadInput(f"a target's file is one of Python, whose name ends in .py, got {name!r}") from None
+        _refuse_folder(name)
         raise
     if getattr(module, "__file__", None) is None and Path(name).is_dir():
         del sys.modules[name]  # any folder can be imported
-        raise BadInput(f"a target is module:function or path/to/file.py:function, and {name!r} is a folder")
+        _refuse_folder(name)
     return module
+
+
+def _refuse_folder(place: str) -> None:
+    if Path(place).is_dir():
+        is_engine = (Path(place) / "plan.json").is_file()
+        instead = "; `convwright run` takes the folder of an engine" if is_engine else ""
+        raise BadInput(f"a target is module:function or path/to/file.py:function, and {place!r} is a folder{instead}")
 
 
 def _executed(file: Path) -> ModuleType:

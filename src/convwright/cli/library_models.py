@@ -1,0 +1,61 @@
+"""Models of timm and torchvision by name, with random weights: ``timm:resnet50``."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import signature
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from convwright.errors import BadInput, in_words
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_TARGET = re.compile(r"(timm|torchvision):(.*)")
+# Without them a model is made without a request to a server.
+_NO_WEIGHTS = ("weights", "weights_backbone")
+
+
+def names_library_model(target: str) -> bool:
+    """Whether a target is a model of a library.
+
+    >>> names_library_model("timm:resnet50"), names_library_model("torchvision.models:resnet50")
+    (True, False)
+    """
+    return _TARGET.fullmatch(target) is not None
+
+
+def library_model(target: str) -> nn.Module:
+    """The model that ``target`` names."""
+    found = _TARGET.fullmatch(target)
+    assert found is not None, "checked by names_library_model"
+    library, name = found[1], found[2]
+    try:
+        module = import_module("torchvision.models" if library == "torchvision" else library)
+    except ImportError as error:
+        raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
+    known = module.list_models()
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        nearest = f", the nearest is {near[0]!r}" if near else f": {library}.{_LISTING[library]} lists all"
+        raise BadInput(f"{library} has no model called {name!r}{nearest}")
+    try:
+        return _made(module, library, name)
+    except Exception as error:  # whatever a library raises
+        raise BadInput(f"{target!r} cannot be made: {in_words(error)}") from error
+
+
+_LISTING = {"timm": "list_models()", "torchvision": "models.list_models()"}
+
+
+def _made(module: ModuleType, library: str, name: str) -> nn.Module:
+    if library == "timm":
+        made: nn.Module = module.create_model(name, pretrained=False)
+    else:
+        build = module.get_model_builder(name)
+        taken = signature(build).parameters
+        made = build(**{argument: None for argument in _NO_WEIGHTS if argument in taken})
+    return made.eval()
