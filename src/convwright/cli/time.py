@@ -14,7 +14,9 @@ from convwright.errors import BadInput
 from convwright.report.words.amounts import microseconds, percent_text
 
 if TYPE_CHECKING:
+    from convwright.cli.targets import Targets
     from convwright.core.finding import Interval
+    from convwright.engine.capture.example import Subject
     from convwright.measuring.compare import Verdict
     from convwright.measuring.timing import Timing
 
@@ -47,6 +49,9 @@ def time_(
 ) -> None:
     """What a call takes: its time with an interval, and how that of others compares with the first one's.
 
+    A function that returns a model and an example, as for `convwright advise`, is called once, and what is timed is
+    the model on that example, without gradients.
+
     What a file imports comes from its own folder, so that two states of a project can be compared.
     """
     from convwright.cli.targets import Targets, running
@@ -67,10 +72,10 @@ def time_(
         from convwright.measuring.timer import measure_together
 
         loaded = Targets(targets)
-        for target in targets:
-            _check_finished(target, loaded.call(target))  # A mistake in it shows here, in words.
+        calls = {target: _call_of(target, loaded) for target in targets}
+        models = [target for target, call in calls.items() if call is not loaded.functions[target]]
         timings = measure_together(
-            loaded.functions, device=device, budget_us=budget * 1e6, precision=precision / 100,
+            calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
             cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,
         )  # fmt: skip
     first = timings[targets[0]]
@@ -81,10 +86,40 @@ def time_(
         print(strict_json(_record(timings, verdicts)))
     else:
         _print(timings, verdicts)
+        for target in models:
+            print(f"{target}: the model that it returns, run on its example without gradients")
         asked = {"memory": (memory, first.peak_extra_bytes), "energy": (energy, first.energy)}
         missing = [name for name, (wanted, figure) in asked.items() if wanted and figure is None]
         if missing:
             print(f"unknown here, since nothing that can be read counts it: {', '.join(missing)}")
+
+
+def _call_of(target: str, loaded: Targets) -> Callable[[], object]:
+    """What is timed: the function itself, or the model that it returns on its example. A mistake in it shows here."""
+    from torch import nn
+
+    from convwright.engine.capture.example import Subject
+
+    returned = loaded.call(target)
+    _check_finished(target, returned)
+    if isinstance(returned, nn.Module):
+        raise BadInput(
+            f"{target!r} returns a model ({type(returned).__name__}) without an example, so only making it could be timed: "
+            "return (model, example) to time a run of it"
+        )
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], nn.Module)):
+        return loaded.functions[target]
+    return _without_gradients(Subject.made(returned, by=target))
+
+
+def _without_gradients(subject: Subject) -> Callable[[], object]:
+    from torch import no_grad
+
+    @no_grad()  # once for each call: what else is timed may want gradients
+    def run() -> object:
+        return subject()
+
+    return run
 
 
 def _check_finished(target: str, returned: object) -> None:

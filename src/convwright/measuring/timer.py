@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -12,7 +13,7 @@ from reprlib import repr as brief
 import torch
 from torch import Tensor
 
-from convwright.errors import BadInput
+from convwright.errors import BadInput, IgnoredWarning
 from convwright.measuring.cache import Cache, before_each
 from convwright.measuring.call import Call, rotating
 from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
@@ -52,6 +53,7 @@ def measure(
     energy: bool = False,
 ) -> Timing:
     """Time one call, and what else is asked for. Where it runs is told by the tensor that it returns, or by ``device``.
+    A call that returns a model is timed as it is, with a warning: what is timed makes the model, and does not run it.
 
     Args:
         call: A function without arguments, or several that do the same on different inputs and take turns.
@@ -177,9 +179,11 @@ def _check_threads(threads: int | None) -> None:
 
 
 def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> torch.device:
+    results = None
     if device is None:
-        results = (rotating(call)() for call in calls.values())
-        devices = {str(result.device) for result in results if isinstance(result, Tensor)}
+        results = {name: rotating(call)() for name, call in calls.items()}
+        _warn_of_models(results)
+        devices = {str(result.device) for result in results.values() if isinstance(result, Tensor)}
         if len(devices) > 1:
             raise BadInput(f"calls that are timed together must run on one device, got {', '.join(sorted(devices))}")
         if not devices and torch.cuda.is_available():
@@ -188,7 +192,23 @@ def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> 
     if str(device).partition(":")[0] not in ("cpu", "cuda"):
         raise BadInput(f"calls can be timed on a CPU and on a CUDA device, got device {str(device)!r}")
     device_facts(device)  # Says in words that there is no such device.
+    if results is None:
+        _warn_of_models({name: rotating(call)() for name, call in calls.items()})
     return torch.device(device)
+
+
+def _warn_of_models(results: Mapping[str, object]) -> None:
+    """Say of a call that returns a model that the model does not run."""
+    for name, result in results.items():
+        model = result[0] if isinstance(result, tuple) and result else result
+        if isinstance(model, torch.nn.Module):
+            what = f"the call {name!r}" if name else "the call"
+            warnings.warn(
+                f"{what} returns a model ({type(model).__name__}): this is the time to make it, not to run it; "
+                "give lambda: model(x)",
+                IgnoredWarning,
+                stacklevel=4 if name else 5,
+            )
 
 
 def _timing(
