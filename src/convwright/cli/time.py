@@ -104,8 +104,8 @@ def _call_of(target: str, loaded: Targets) -> Callable[[], object]:
     _check_finished(target, returned)
     if isinstance(returned, nn.Module):
         raise BadInput(
-            f"{target!r} returns a model ({type(returned).__name__}) without an example, so only making it could be timed: "
-            "return (model, example) to time a run of it"
+            f"{target!r} returns a model ({type(returned).__name__}) without an example, so only making it could be "
+            "timed: return (model, example) to time a run of it"
         )
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], nn.Module)):
         return loaded.functions[target]

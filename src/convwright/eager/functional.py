@@ -1,4 +1,4 @@
-"""The convolutions as users call them, with the signatures of ``torch.nn.functional``.
+"""The public convolution functions, with the signatures of ``torch.nn.functional``.
 
 >>> conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3), padding=1, activation="relu")[0, 0, 0].tolist()
 [4.0, 6.0, 6.0, 4.0]
@@ -33,7 +33,7 @@ Explain = Callable[[Exception, Call], None]
 
 
 class Convolution(Protocol):
-    """``torch.nn.functional.conv1d``, ``conv2d`` or ``conv3d``, and what can be asked for besides."""
+    """``torch.nn.functional.conv1d``, ``conv2d`` or ``conv3d`` with further options."""
 
     def __call__(
         self,
@@ -54,7 +54,7 @@ class Convolution(Protocol):
 
 
 class TransposedConvolution(Protocol):
-    """``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``, and what can be asked for besides."""
+    """``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d`` with further options."""
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ class TransposedConvolution(Protocol):
 
 
 def convolution(form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool = True) -> Convolution:
-    """The function of ``form``: `first_look` with the arguments in PyTorch's order."""
+    """The function of ``form``: `first_look` with PyTorch's argument order."""
     look = first_look(form, slow, explain, looks_first=looks_first)
 
     def conv(
@@ -105,7 +105,7 @@ def convolution(form: Form, slow: SlowPath, explain: Explain, *, looks_first: bo
 def transposed_convolution(
     form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool = True
 ) -> TransposedConvolution:
-    """The same for a transposed convolution, whose arguments stand in another order."""
+    """The same for a transposed convolution, which has another argument order."""
     look = first_look(form, slow, explain, looks_first=looks_first)
 
     def conv_transpose(
@@ -134,10 +134,10 @@ def transposed_convolution(
 
 
 def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: bool) -> Callable[..., Tensor]:
-    """Serves a remembered call of ``form``, and leaves everything else to ``slow``. What PyTorch's own function refuses
-    ``explain`` may refuse in better words.
+    """A function that serves remembered calls of ``form`` and passes all others to ``slow``. If PyTorch's own function
+    refuses a call, ``explain`` may raise a better error.
 
-    Unless it ``looks_first`` another function has looked whether a weight's calls need no look.
+    With ``looks_first=False`` the caller has already checked whether the weight's calls need a lookup.
     """
     own, latest, rest, transposed = form.own, form.slots.latest, form.slots.rest, form.transposed
     skipping = (form.slots.skip_lookup if looks_first else _NOTHING).get
@@ -191,7 +191,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
                     )
                 ):  # fmt: skip
                     if input.is_nested:
-                        break  # which has no strides to compare
+                        break  # no strides to compare
                     if slot.run is None:
                         if slot.matches(input) and (slot.tf32 is None or slot.tf32 is tf32_allowed()):
                             if slot.in_graph is not None and capturing():
@@ -209,7 +209,7 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
                         return slot.run(input, weight, bias)
         if is_torchs:
             try:
-                # Each argument that is passed costs PyTorch 50 ns; a default costs nothing.
+                # PyTorch takes 50 ns for each argument that is passed; a default costs nothing.
                 if transposed:
                     return own(input, weight, bias, stride, padding, output_padding, groups, dilation)
                 if groups is not one or dilation is not one:
@@ -232,15 +232,15 @@ def first_look(form: Form, slow: SlowPath, explain: Explain, *, looks_first: boo
 _NONE: tuple[Slot, ...] = ()
 _NOTHING: dict[int, bool] = {}
 _KINDS = {RuntimeError: BadCall, TypeError: BadArgument}
-# Where PyTorch's own function serves a weight, 30 of 31 calls are not looked at: among other layers a look costs 2 µs
-# and more, as everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). Which ones is drawn
-# by lot, once, since layers and shapes that come in turn would hide behind each other. While torch.jit traces none is:
-# it traces twice, and takes it for an error where calls were made in different lines.
+# If PyTorch's own function serves a weight, 30 of 31 calls skip the lookup: among other layers it costs 2 µs and more,
+# since everything that it reads has left the cache (MobileNet V3, two cores of an AMD EPYC). The calls are drawn at
+# random once, because a fixed period could miss layers and shapes that alternate. Under torch.jit no call is looked up:
+# it traces twice, and reports calls from different lines as an error.
 PASSES = tuple(Random(7).choices((True, False), (30, 1), k=4099))
 
 
 def named_after(form: Form, function: Any) -> Any:
-    """``function`` with the name of ``form``, and as what scripts find it."""
+    """``function`` with the name of ``form``, where scripts find it."""
     function.__name__ = function.__qualname__ = form.name
     torch_api.name_for_scripts(function, f"aten::{form.name}")
     function.__doc__ = _DOC.format(name=form.name, like=_LIKE[form.transposed].format(axes=", ".join(form.axes)))
@@ -255,8 +255,8 @@ _DOC = """``torch.nn.functional.{name}``, computed by the best candidate that ``
 
     {like} ``residual`` is added and ``activation`` ("relu", "silu", "gelu" or "hardswish") applied after the
     convolution. ``algorithm`` asks for one candidate by its id; "auto" is the free choice, also where `algorithms`
-    asks for something around the call. ``out`` takes the result where no gradient is wanted.
-    A problem that comes again is tuned within a small budget; what was found is remembered across processes.
+    for something around the call. ``out`` receives the result; it needs a call without a gradient.
+    A problem that comes again is tuned within a small budget; the result is remembered across processes.
     """
 
 
@@ -267,7 +267,7 @@ def served(call: Call) -> Tensor:
     try:
         return slow_path(call)
     except BadInput as mistake:
-        if not _is_pytorchs_alone(call) or _are_apart(call.x, call.w, call.bias):
+        if _are_apart(call.x, call.w, call.bias):
             raise
         try:
             call.torchs_own()
@@ -277,7 +277,7 @@ def served(call: Call) -> Tensor:
 
 
 def explained(theirs: Exception, call: Call) -> None:
-    """Refuse what PyTorch's own function has refused, where what it was given is wrong."""
+    """After PyTorch's own function has refused a call: raise a better error if its arguments are wrong."""
     try:
         explain(call)
     except BadInput as mistake:
@@ -285,25 +285,19 @@ def explained(theirs: Exception, call: Call) -> None:
 
 
 def refuse(mistake: BadInput, theirs: Exception) -> NoReturn:
-    """An error of the kind that PyTorch's function raises, with its words as well.
+    """Raise an error of the type that PyTorch raised, with both messages.
 
     >>> refuse(BadInput("`padding` must be at least 0, got -1"), RuntimeError("negative padding is not supported"))
     Traceback (most recent call last):
     convwright.errors.BadCall: `padding` must be at least 0, got -1 (PyTorch says: negative padding is not supported)
     """
-    words = first_line(theirs).removesuffix(", but expected one of:")  # which a list follows
+    words = first_line(theirs).removesuffix(", but expected one of:")  # a list follows it
     kind = next((ours for known, ours in _KINDS.items() if isinstance(theirs, known)), BadInput)
     raise kind(f"{mistake} (PyTorch says: {words})") from theirs
 
 
-def _is_pytorchs_alone(call: Call) -> bool:
-    """Whether all that a call asks for is a matter of PyTorch's function."""
-    request = call.request
-    return call.extra is None and all(each is None for each in (request.activation, request.algorithm, request.policy))
-
-
 def _are_apart(*operands: object) -> bool:
-    """Whether they are on several devices, of which PyTorch reads what lies there by chance."""
+    """Whether operands are on several devices; PyTorch may then read arbitrary memory."""
     return len({operand.device for operand in operands if isinstance(operand, Tensor)}) > 1
 
 
