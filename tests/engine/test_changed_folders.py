@@ -105,7 +105,7 @@ def test_what_is_no_plan_is_one_sentence(folder: Path) -> None:
         (plan.replace('"version": 2', '"version": 1e999'), "too large for a number"),
         ("[" * 100_000, "nested too deeply"),
         ('{"version": 1, "version": 1}', "there twice"),
-        (plan[: len(plan) // 2], "is no plan of an engine"),
+        (plan[: len(plan) // 2], "is not the plan of an engine"),
         (plan.replace('"outputs"', '"Outputs"', 1), "its checksum differs"),
     ):
         (folder / "plan.json").write_text(text)
@@ -170,7 +170,7 @@ def test_links_are_read_and_never_written_through(folder: Path, tmp_path: Path) 
     assert "holds no plan.json" in check(other)
     (other / "plan.json").unlink()
     os.mkfifo(other / "plan.json")
-    assert "is no file" in check(other)
+    assert "is not a file" in check(other)
     assert "holds no plan.json" in check(tmp_path / "nowhere")
 
 
@@ -215,5 +215,5 @@ def test_a_kernel_that_is_not_here_is_made_anew(folder: Path) -> None:
     step = next(step for step in plan["steps"] if step["candidate"])
     step["candidate"] = "triton/of-tomorrow"
     write(folder, plan)
-    assert "needs what is not here: no algorithm here is called 'triton/of-tomorrow'" in check(folder)
+    assert "needs something that is missing here: no algorithm here is called 'triton/of-tomorrow'" in check(folder)
     assert run(cw.load(folder, "cpu", on_change="replan", mode="quick"))

@@ -95,7 +95,7 @@ def test_only_a_step_with_a_candidate_is_pinned() -> None:
     with pytest.raises(BadInput, match="no step is called 'three'"):
         engine.pin("three")
     foreign = next(step for step in engine.assignment.steps if isinstance(step.operation, Foreign))
-    with pytest.raises(BadInput, match="is PyTorch's already"):
+    with pytest.raises(BadInput, match="cannot be pinned: PyTorch computes it already"):
         engine.pin(foreign.name)
 
 

@@ -316,7 +316,7 @@ MISTAKES: list[tuple[Any, Any, str]] = [
     (nn.Conv2d(4, 3, 3), X, "^the model does not run on its example: RuntimeError: Given groups=1, [^\\n]*$"),
     (nn.Conv2d(3, 3, 3), {"image": X}, "the model does not run on its example: TypeError: .* 'image'"),
     (nn.Conv2d(3, 3, 3), X.double(), "the model does not run on its example: RuntimeError: "),
-    (nn.LazyConv2d(3, 3), X, "`weight` gets its shape at the first call"),
+    (nn.LazyConv2d(3, 3), X, "`weight` of the model gets its shape at the first call"),
 ]
 
 

@@ -229,7 +229,7 @@ def test_a_folder_takes_the_network_to_its_device(tmp_path: Path) -> None:
     plan = cw.optimize(model, x, plan_only=True, store="none")
     plan.save(tmp_path / "plan")
     with pytest.raises(
-        cw.Refused, match=r'was planned from predictions, and nothing of it was run: .*on_change="replan"'
+        cw.Refused, match=r'was planned from predictions, and nothing of it has run: .*on_change="replan"'
     ):
         cw.load(tmp_path / "plan", "cpu")
     engine = cw.load(tmp_path / "plan", "cpu", on_change="replan", mode="heuristic", store="none")
@@ -244,13 +244,16 @@ def test_a_folder_needs_weights(planned: cw.PlannedEngine, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"device": "h200"}, r"an engine runs where its example is: leave out device='h200', or give plan_only=True"),
+        ({"device": "h200"}, r"runs on the device of `example`: leave out device='h200', or set plan_only=True"),
+            {"device": "h200"},
+            r"an engine runs on the device of `example`: leave out device='h200', or set plan_only=True",
+        ),
         ({"plan_only": True, "device": "abacus"}, r"device must be cpu, .* got 'abacus'"),
         ({"plan_only": True, "buckets": [1, 2]}, r"runs nothing, so that buckets would be ignored"),
         ({"plan_only": True, "partial": True}, r"runs nothing, so that partial would be ignored"),
         ({"plan_only": True, "mode": "full"}, r"runs nothing, so that mode would be ignored"),
-        ({"plan_only": True, "precision": "mixed"}, r'precision="mixed" runs the model to see its errors'),
-        ({"plan_only": True, "policy": Policy(objective=Objective.ENERGY)}, r"cannot be planned for the least energy"),
+        ({"plan_only": True, "precision": "mixed"}, r'precision="mixed" runs the model to measure its errors'),
+        ({"plan_only": True, "policy": Policy(objective=Objective.ENERGY)}, r"can be planned only for time"),
     ],
 )
 def test_what_cannot_be_planned(options: dict[str, Any], said: str) -> None:
@@ -259,7 +262,7 @@ def test_what_cannot_be_planned(options: dict[str, Any], said: str) -> None:
 
 
 def test_an_example_without_memory_is_on_no_device() -> None:
-    with pytest.raises(cw.BadInput, match='does not say for which device to plan: give one, such as device="h200"'):
+    with pytest.raises(cw.BadInput, match='does not say which device to plan for: give one, such as device="h200"'):
         cw.optimize(nn.ReLU().eval(), torch.ones(1, 3, 4, 4, device="meta"), plan_only=True)
 
 

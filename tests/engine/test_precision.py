@@ -257,9 +257,9 @@ def test_what_has_no_numbers_in_fp16_is_refused() -> None:
         ({"max_output_error": 0.1}, "`max_output_error` belongs to"),
         ({"precision": "mixed", "max_output_error": -1}, "must be a positive number, a relative L2 error, got -1"),
         ({"precision": "mixed", "samples": []}, "`samples` must hold at least one sample"),
-        ({"precision": "mixed", "samples": [X, X[:1]]}, r"sample 1 must be torch.float32 \(2, 4, 8, 8\) cpu, as the"),
+        ({"precision": "mixed", "samples": [X, X[:1]]}, r"sample 1 must be torch.float32 \(2, 4, 8, 8\) cpu, like the"),
         ({"precision": "mixed", "partial": True}, "needs the whole model"),
-        ({"precision": "tf32", "policy": Policy(arithmetic={"fp32"})}, "cannot both say what is allowed"),
+        ({"precision": "tf32", "policy": Policy(arithmetic={"fp32"})}, "both limit the arithmetic: leave out either"),
     ],
 )
 def test_a_mistake_is_one_sentence(asked: dict[str, Any], sentence: str) -> None:

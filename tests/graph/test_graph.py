@@ -51,5 +51,5 @@ def test_values_have_the_sizes_that_operations_say() -> None:
     node = Node("a", View(image(), image(8, 6, 1)), (("x", "x"),), ("a",))
     with pytest.raises(BadInput, match="and a is fp32"):
         graph(node, outputs=("a",))
-    with pytest.raises(BadInput, match="keeps elements and dtype"):
+    with pytest.raises(BadInput, match="keep the element count and the dtype"):
         View(image(), image(8))

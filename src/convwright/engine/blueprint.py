@@ -1,4 +1,4 @@
-"""What an engine is made of."""
+"""The data of an engine: plan, constants and output structure, without memory for runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convwright.store.kept_plans import KeptPlans
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
-    """An engine without memory for its runs: data, and the constants of its network."""
+    """An engine without memory for its runs: its plan and the constants of its network."""
 
     assignment: Assignment
     constants: Mapping[str, Tensor]
@@ -24,4 +24,4 @@ class Blueprint:
     origin: Origin | None = None
     graph: Graph | None = None
     kernels: KeptPlans | None = None
-    """What was compiled by the process that saved the engine, where the user trusts it."""
+    """Kernels compiled by the process that saved the engine; set only if the user trusts them."""

@@ -1,4 +1,4 @@
-"""What a user calls: a network that is planned for inputs of one shape, on a GPU as one CUDA graph."""
+"""A network planned for one input shape. On a GPU it runs as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from convwright.tensors import torch_dtype
 
 
 class Engine:
-    """A network that is planned for inputs of one shape. Called, it gives what the model gives.
+    """A network planned for one input shape. Call it like the model.
 
-    Threads that call it take turns. ``clone`` gives one that runs at the same time.
+    Only one thread runs it at a time; others wait. ``clone`` gives an engine that can run concurrently.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Engine:
         self._ready(made.constants, arena)
 
     def _ready(self, constants: Mapping[str, Tensor], arena: Arena | None) -> None:
-        """Pack the weights, and capture the steps. Until all of it is there, the engine stays what it was."""
+        """Pack the weights and capture the steps. If that fails, the engine stays as it was."""
         with undisturbed(self.device), needing("the engine's weights"):
             held = {name: self._shared.one(name, each) for name, each in constants.items()}
             weights = Weights(self.assignment, self._plans, held, self.device, self._shared)
@@ -77,8 +77,8 @@ class Engine:
             self.constants = self._kept(held)
 
     def _kept(self, constants: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The constants, which ``save``, ``compare`` and ``pin`` need. On a GPU they stay in the host's memory: steps
-        read copies, which are mostly packed."""
+        """The constants, which ``save``, ``compare`` and ``pin`` need. On a GPU they stay in host memory, since steps
+        read packed copies."""
         if self.device.type == "cpu":
             return constants
         return {name: self._shared.one(name, each.cpu()) for name, each in constants.items()}
@@ -90,7 +90,7 @@ class Engine:
         self._weights, self._program, self._fixed = weights, program, fixed
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in memory of their own. It has no gradients."""
+        """The model's outputs for these inputs, in new memory, without gradients."""
         is_flat = all(type(each) is Tensor for each in inputs)
         given = list(inputs) if is_flat else torch_api.flatten(inputs)[0]
         self._check(given)
@@ -110,7 +110,7 @@ class Engine:
             return self._program.outputs(self._program.run(self._program.take(given)), given)
 
     def _leave_to_pytorch(self, failed: StepFailed) -> None:
-        """Let PyTorch's own call compute the step that failed from now on, if that was asked for."""
+        """Replace the failed step by PyTorch's own call, if the user asked for that."""
         step = self.assignment.steps[failed.number]
         if self._on_failure is not OnFailure.TORCH or is_pytorchs(step):
             raise failed
@@ -120,19 +120,19 @@ class Engine:
 
     @property
     def turn(self) -> RLock:
-        """What a thread holds while it runs the engine, or another one in the same arena."""
+        """The lock that a thread holds while it runs an engine in this arena."""
         return self._program.arena.turn
 
     @property
     def input(self) -> Any:
-        """The tensor that ``run`` reads; a tuple of them where the model takes several."""
-        self._program.arena.join()  # what is written to it next is written after the last run
+        """The tensor that ``run`` reads, or a tuple of them if the model takes several."""
+        self._program.arena.join()  # writes to the input must come after the last run
         inputs = self._at_rest.inputs
         return inputs[0] if len(inputs) == 1 else tuple(inputs)
 
     @property
     def output(self) -> Any:
-        """What ``run`` writes, as the model returns it."""
+        """The tensors that ``run`` writes, nested as the model returns them."""
         self._program.arena.join()
         return filled(self.structure, self._at_rest.outputs)
 
@@ -152,15 +152,15 @@ class Engine:
 
     @property
     def _at_rest(self) -> FixedRun:
-        """The run on fixed tensors, which on a CPU is made when it is first asked for."""
+        """The run on fixed tensors; on a CPU it is built at first use."""
         if self._fixed is None:
             with undisturbed(self.device):
                 self._fixed = FixedRun(self._program)
         return self._fixed
 
     def clone(self, arena: Arena | None = None) -> Engine:
-        """An engine that another thread may call at the same time. It shares the weights, and has memory of its own.
-        Engines that lie in one ``arena`` take turns."""
+        """An engine with the same weights and its own memory, which another thread may call at the same time.
+        Engines in one ``arena`` run one at a time."""
         with self.turn:
             self._program.arena.join()
             other = copy(self)
@@ -168,20 +168,20 @@ class Engine:
         return other
 
     def update(self, model: nn.Module) -> None:
-        """Take the weights that ``model`` has by now. It must be the model that the engine was made of, or one like it;
-        nothing is searched again. On a GPU it waits for the runs that were begun. ``input`` and ``output`` are others
-        then."""
+        """Copy the current weights of ``model``, which must be the model that the engine was made from, or one with the
+        same parameters. Nothing is searched again. On a GPU this waits for running work. ``input`` and ``output`` are
+        new tensors afterwards."""
         if self._origin is None:
-            raise BadInput("an engine from a folder does not know how its weights follow from a model's: make it anew")
+            raise BadInput("an engine from a folder cannot update its weights: build it again from the model")
         constants = self._origin.network(model).constants
         with self.turn:
             if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)  # they use memory that is given back
+                torch.cuda.synchronize(self.device)  # running work uses memory that is freed below
             self._ready(constants, self._program.arena)
 
     @property
     def blueprint(self) -> Blueprint:
-        """What it is made of, but for memory."""
+        """Everything the engine is made of except its memory."""
         return Blueprint(self.assignment, self.constants, self.structure, self._origin, self._graph, self._kernels)
 
     @property
@@ -190,10 +190,9 @@ class Engine:
         return [*(each for each in self.constants.values() if each.device == self.device), *self._weights]
 
     def save(self, folder: Path | str, *, kernels: bool = False) -> None:
-        """Write the plan and the weights to a folder, from which ``load`` makes the engine again.
+        """Write the plan and the weights to a folder, which ``load`` reads.
 
-        With ``kernels`` the compiled kernels are written as well, so that ``load`` with ``trust_kernels=True`` compiles
-        nothing.
+        ``kernels=True`` writes the compiled kernels too; ``load`` with ``trust_kernels=True`` then compiles nothing.
         """
         if (missing := unlike(self._user_kernels)) is not None:
             raise Refused(f"the engine runs {missing}")
@@ -201,17 +200,17 @@ class Engine:
         save(Path(folder), made, self.facts, kernels_written([made], self.facts) if kernels else None)
 
     def explain(self) -> str:
-        """A table of the steps: what runs, in which layout, how long it takes and what the device needs at least."""
+        """A table of the steps: candidate, layout, time, and the least time that the device needs."""
         return explained(self.assignment, self.facts, self.memory_plan)
 
     def memory_report(self, model: nn.Module | None = None, *inputs: Any) -> MemoryReport:
-        """What the engine keeps in memory. Printed it is a table; ``draw(path)`` makes a picture of the arena.
+        """The memory that the engine holds. Printed it is a table; ``draw(path)`` draws the arena.
 
-        With ``model`` and inputs, on a GPU, it also has the peak of a run of the model itself.
+        On a GPU, with ``model`` and inputs, it also reports the peak of a run of the model itself.
         """
         report = self._program.memory_report(self.held)
         if (model is None) != (not inputs):
-            raise BadInput("`memory_report` takes a model and its inputs, or neither")
+            raise BadInput("`memory_report` takes a model and its inputs, or neither: give both or none")
         if self.device.type != "cuda":
             return report
         with undisturbed(self.device):
@@ -221,7 +220,7 @@ class Engine:
         return replace(report, pool=self._at_rest.pool_bytes, context=context, eager=eager)
 
     def profile(self, *inputs: Any) -> Profile:
-        """What each step takes where it runs, on these inputs; by default on what ``input`` holds."""
+        """The time of each step in the engine, for these inputs; by default for the contents of ``input``."""
         given = torch_api.flatten(inputs)[0] if inputs else self._at_rest.inputs
         self._check(given)
         return Profile.of(self.assignment, self.step_times(given))
@@ -230,10 +229,10 @@ class Engine:
     def compare(
         self, model: nn.Module, *inputs: Any, tolerance: float | None = None, save_to: Path | str | None = None
     ) -> Comparison:
-        """Hold each step against float64 on the tensors that it read, and the outputs against the model in float64.
+        """Compare each step with float64 on the same operands, and the outputs with the model in float64.
 
-        A step is over its ``tolerance``, a relative L2 error, by default at more than rounding explains. Operands and
-        results of the first that is are written to the file ``save_to``; ``pin`` lets PyTorch compute it.
+        ``tolerance`` is the largest relative L2 error that a step may have; by default more than rounding explains. The
+        operands and results of the first step above it are written to the file ``save_to``. ``pin`` replaces a step.
         """
         given, _ = torch_api.flatten(inputs)
         self._check(given)
@@ -243,28 +242,28 @@ class Engine:
         return Comparison.of(steps, model, inputs, self(*inputs))
 
     def pin(self, name: str) -> Engine:
-        """An engine in which PyTorch's own call computes the step of this name."""
+        """An engine in which PyTorch's own call computes the step ``name``."""
         number = next((at for at, each in enumerate(self.assignment.steps) if each.name == name), None)
         if number is None:
             raise BadInput(f"no step is called {name!r}; `explain` lists them")
         step = self.assignment.steps[number]
         if step.candidate is None:
-            raise BadInput(f"{name} is not computed by a candidate: it is PyTorch's already, or runs nothing")
+            raise BadInput(f"{name} cannot be pinned: PyTorch computes it already, or it runs nothing")
         made = replace(self.blueprint, assignment=pinned(self.assignment, (number,), self.facts))
         return Engine(made, self.facts, self._on_failure)
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """Where each buffer lies in the arena."""
+        """The place of each buffer in the arena."""
         return self._program.memory_plan
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of the one block that holds what steps write to memory that is given to them."""
+        """Size of the one memory block that steps write to."""
         return self.memory_plan.nbytes
 
     def step_times(self, inputs: Sequence[Tensor]) -> list[float]:
-        """What each step takes in a run, in microseconds."""
+        """The time of each step during a run, in microseconds."""
         with self.turn, undisturbed(self.device):
             return step_times(self._program, inputs)
 
@@ -274,7 +273,7 @@ class Engine:
         if len(given) != len(names):
             return f"the engine takes {len(names)} tensors, got {len(given)}"
         for name, tensor in zip(names, given, strict=True):
-            spec, name = self.assignment.tensors[name], name.partition("@")[0]  # which layout it has is no matter here
+            spec, name = self.assignment.tensors[name], name.partition("@")[0]  # the layout does not matter here
             dtype, shape = torch_dtype(spec.dtype), spec.shape if batch is None else (batch, *spec.shape[1:])
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

@@ -1,4 +1,4 @@
-"""Assignments are tried where they run: each step is timed in the network, and the choice is made anew with that."""
+"""Refine an assignment by timing its steps inside the network and choosing again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
 
-# So many assignments at most are tried. A way that was not tried yet counts as it would be at its best, so that those
-# which may win are tried in turn, until the best of them all would gain no more than this.
+# At most _ROUNDS assignments are tried. An untried way counts with its best possible time, so that every possible
+# winner gets a try, until the best remaining one would gain no more than _GAIN.
 _ROUNDS, _GAIN = 6, 0.01
 
 
 def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], inputs: Sequence[Tensor]) -> Engine:
-    """The engine that ran fastest of those that were tried, with the times of its steps in it."""
+    """The fastest engine of those tried, with the times of its steps measured in the network."""
     costs, tried = Costs(), list[tuple[Step, ...]]()
     fastest: Engine | None = None
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""An engine from the folder that holds it. Nothing in the folder is executed, unless the user trusts its kernels."""
+"""Load an engine from a folder. Nothing in the folder is executed, unless the user trusts its kernels."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from convwright.tensors import core_dtype
 from convwright.tuning.session import using
 
 _Made = TypeVar("_Made")
-# The sentence about a file that was changed quotes so much of it at most.
+# Error sentences quote at most this many characters of a file, which may have been changed.
 _QUOTED = 300
 
 
 class OnChange(StrEnum):
-    """What to do with a plan for another device or other versions of libraries."""
+    """What to do with a plan for another device or for other library versions."""
 
     REFUSE = "refuse"
     REPLAN = "replan"
@@ -74,13 +74,13 @@ def load(
     on_failure: OnFailure | str = OnFailure.RAISE,
     trust_kernels: bool = False,
 ) -> Engine | BucketedEngine:
-    """The engine that was saved in a folder, on the device for which it was planned, where ``device`` names no other.
+    """The engine saved in a folder, on the device that it was planned for, or on ``device``.
 
-    Its plan holds for one kind of device and one set of library versions. With others it is refused; with
-    ``on_change="replan"`` the network is planned anew, as ``optimize`` does it with ``policy``, ``mode`` and ``store``.
-    Nothing in the folder is executed, unless ``trust_kernels`` says so: then the compiled kernels that were saved with
-    ``kernels=True`` are run as they are, and nothing is compiled. A network that is planned anew does not use them.
-    ``on_failure`` means the same as in ``optimize``.
+    A plan is valid for one kind of device and one set of library versions; for others it is refused. With
+    ``on_change="replan"`` the network is then planned again with ``policy``, ``mode`` and ``store``, as ``optimize``
+    does. Nothing in the folder is executed unless ``trust_kernels`` is True: then compiled kernels that were saved with
+    ``kernels=True`` run as they are, and nothing is compiled. Planning again ignores them. ``on_failure`` is as in
+    ``optimize``.
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
     on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)
@@ -90,8 +90,8 @@ def load(
     if (change := _change(folder, plan, facts)) is None:
         try:
             read = {bucket: _read(folder, _blueprint, *part, facts) for bucket, part in parts.items()}
-        except Refused as why:  # a kernel that is not here
-            change = f"{folder} needs what is not here: {first_line(why)[:_QUOTED]}"
+        except Refused as why:  # a kernel that this machine does not have
+            change = f"{folder} needs something that is missing here: {first_line(why)[:_QUOTED]}"
         else:
             if fingerprints([each.assignment for each in read.values()], facts) == plan["fingerprints"]:
                 kernels = _kernels(folder, plan, read.values(), facts) if trust_kernels else None
@@ -123,8 +123,7 @@ def _ready(
 
 
 def _home(plan: Mapping[str, Any]) -> DeviceFacts:
-    """The device here for which a plan was made, if with another number of threads; the best one where there is
-    none."""
+    """The device here that the plan was made for, even with another number of threads; else the best device."""
     planned = str(plan.get("device"))
     here = [device_facts(), device_facts("cpu"), *(device_facts(f"cuda:{n}") for n in range(torch.cuda.device_count()))]
     same = [each for each in here if each.key == planned] or [each for each in here if planned.startswith(each.name)]
@@ -132,11 +131,11 @@ def _home(plan: Mapping[str, Any]) -> DeviceFacts:
 
 
 def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | None:
-    """Why a plan does not hold here, as far as that can be said before it is read."""
+    """Why a plan is not valid here, as far as its header says."""
     if plan.get("device") != facts.key:
         return f"{folder} was planned for {str(plan.get('device'))[:_QUOTED]}, and this is {facts.key}"
     if plan.get(PREDICTED):
-        return f"{folder} was planned from predictions, and nothing of it was run"
+        return f"{folder} was planned from predictions, and nothing of it has run"
     versions = plan.get("fingerprints")
     if not isinstance(versions, dict) or versions.get("pytorch") != torch.__version__:
         return f"{folder} was planned with other versions of libraries"
@@ -164,7 +163,7 @@ def _check_constants(specs: Mapping[str, TensorSpec], held: Mapping[str, Tensor]
     for name, spec in specs.items():
         there = held.get(name)
         if there is None or (tuple(there.shape), core_dtype(there.dtype)) != (spec.shape, spec.dtype):
-            raise BadInput(f"{WEIGHTS} holds no {name!r} of {spec.dtype} {spec.shape}")
+            raise BadInput(f"{WEIGHTS} holds no {name!r} of {spec.dtype} {spec.shape}: save the engine again")
 
 
 def _structure(plan: Mapping[str, Any], outputs: int) -> Structure:
@@ -176,7 +175,7 @@ def _structure(plan: Mapping[str, Any], outputs: int) -> Structure:
 def _constants(folder: Path, plan: Mapping[str, Any]) -> Mapping[str, Tensor]:
     raw = _bytes(folder, WEIGHTS)
     if digest(raw) != plan.get("weights"):
-        raise BadInput(f"{folder / WEIGHTS} is not what was saved: its checksum differs")
+        raise BadInput(f"{folder / WEIGHTS} was changed after saving: its checksum differs; save the engine again")
     held: Mapping[str, Tensor] = _read(folder, safetensors().load, raw)
     return held
 
@@ -188,7 +187,7 @@ def _kernels(folder: Path, plan: Mapping[str, Any], read: Collection[Blueprint],
         )
     raw = _bytes(folder, KERNELS, "though it was saved with compiled kernels: load it without trust_kernels")
     if digest(raw) != plan[COMPILED]:
-        raise BadInput(f"{folder / KERNELS} is not what was saved: its checksum differs")
+        raise BadInput(f"{folder / KERNELS} was changed after saving: its checksum differs; load without trust_kernels")
     return kernels_read(folder / KERNELS, raw, read, facts)
 
 
@@ -197,15 +196,17 @@ def _plan(folder: Path) -> dict[str, Any]:
     try:
         plan = strict_json.loads(_bytes(folder, PLAN))
     except JsonError as error:
-        raise BadInput(f"{path} is no plan of an engine: {error}") from None
+        raise BadInput(f"{path} is not the plan of an engine: {error}") from None
     if not isinstance(plan, dict) or "version" not in plan:
-        raise BadInput(f"{path} is no plan of an engine")
+        raise BadInput(f"{path} is not the plan of an engine: it must be a JSON object")
     if plan["version"] != VERSION:
         version = str(plan["version"])[:_QUOTED]
-        raise BadInput(f"{path} has version {version}, and this convwright reads version {VERSION}")
+        raise BadInput(
+            f"{path} has version {version}, and this convwright reads version {VERSION}: save the engine again"
+        )
     said = plan.pop("checksum", None)
     if said != _read(folder, checksum, plan):
-        raise BadInput(f"{path} is not what was saved: its checksum differs")
+        raise BadInput(f"{path} was changed after saving: its checksum differs; save the engine again")
     return plan
 
 
@@ -213,7 +214,7 @@ def _bytes(folder: Path, name: str, missing: str = "so it holds no engine") -> b
     path = folder / name
     try:
         if path.exists() and not path.is_file():
-            raise BadInput(f"{path} is no file")
+            raise BadInput(f"{path} is not a file")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{folder} holds no {name}, {missing}") from None
@@ -222,7 +223,7 @@ def _bytes(folder: Path, name: str, missing: str = "so it holds no engine") -> b
 
 
 def _read(folder: Path, read: Callable[..., _Made], *given: Any) -> _Made:
-    """What a folder says. Whatever reading raises, the folder is wrong, unless what it names is missing here."""
+    """Call ``read``. Any exception means that the folder is wrong, unless something that it names is missing here."""
     try:
         return read(*given)
     except Refused:

@@ -1,4 +1,4 @@
-"""A graph with its weights: what is captured, changed by passes, planned and saved."""
+"""A graph with its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.tensors import core_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """``constants`` holds a tensor for each constant of the graph. The tensors are the model's own until a pass
+    """A graph and ``constants``, a tensor for each of its constants. They are the model's own tensors until a pass
     computes others."""
 
     graph: Graph
@@ -28,6 +28,6 @@ class Network:
                 raise BadInput(f"the constant {name!r} is {spec.dtype} {spec.shape}, got {has}")
 
     def with_graph(self, graph: Graph, constants: Mapping[str, Tensor] | None = None) -> Network:
-        """Another graph over these constants and those that are given; constants that it does not have are dropped."""
+        """Another graph over these constants plus those given. Constants that it does not use are dropped."""
         known = {**self.constants, **(constants or {})}
         return Network(graph, {name: known[name] for name in graph.constants})

@@ -1,4 +1,4 @@
-"""A model and an example → an engine. Read from the top: capture, passes, plan, engine."""
+"""``optimize``: a model and an example → an engine. Capture, passes, plan, run; read from the top."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from convwright.wording.progress import Progress, progress_to
 
 
 class _Options(TypedDict, total=False):
-    """What ``optimize`` takes besides, whatever it returns."""
+    """Options of ``optimize`` that all of its overloads share."""
 
     policy: Policy | None
     mode: Mode | str
@@ -102,29 +102,30 @@ def optimize(
 ) -> Engine | PartialEngine | BucketedEngine | PlannedEngine:
     """An engine that computes what ``model`` computes, for inputs of the shapes, dtypes and layouts of ``example``.
 
-    ``example`` is a tensor, or a tuple of what the model takes. Each layer is searched for in each layout, as ``mode``
-    says ("quick", "full", "predict-top", or "heuristic" and "predict", which measure nothing); then layouts, candidates
-    and copies are chosen for the whole network together. On a GPU the engine is one CUDA graph. Outputs are held
-    against float64: their error is at most ``policy.max_error`` times the model's own. Weights are taken as they are
-    now. The model must be in evaluation mode. With ``partial`` a model that cannot be exported as a whole is planned in
-    parts: its largest submodules that can be are engines, and the rest runs as it is. ``memory_budget`` is how many
-    bytes results of layers and workspaces may take at once; if no plan takes so few, the error names the smallest
-    possible number. If there is no memory for the engine, it is planned anew without workspaces. A step that fails
-    while it runs is an error that names it; with ``on_failure="torch"`` PyTorch's own call computes it from then on.
+    ``example`` is a tensor, or a tuple of the model's arguments. The model must be in evaluation mode; its weights are
+    taken as they are now. Each layer is searched in each layout as ``mode`` says: "quick" and "full" measure,
+    "predict-top" measures the best predictions, "heuristic" and "predict" measure nothing. Then layouts, candidates and
+    copies are chosen for the whole network together. On a GPU the engine is one CUDA graph. Outputs are checked against
+    float64: their error is at most ``policy.max_error`` times the model's own.
 
-    ``precision`` "fp16" and "bf16" compute the network in that type, "tf32" lets fp32 convolutions and matrix products
-    use TF32 on a GPU; inputs and outputs keep their types, and errors may be ``policy.max_error`` times those of the
-    model in that precision. "mixed" decides for each layer between fp32, TF32 and 16 bits: the relative L2 error of
-    each output is at most ``max_output_error`` (1e-3) on ``samples``, each of them like ``example``, which is the only
-    one by default.
+    ``partial=True`` plans the largest submodules that can be exported, if the whole model cannot; the rest runs
+    unchanged. ``memory_budget`` limits the bytes that layer results and workspaces take at once; if no plan fits, the
+    error names the smallest possible number. If memory runs out, the engine is planned again without workspaces. A step
+    that fails during a run raises an error with its name; with ``on_failure="torch"`` PyTorch's own call computes it
+    from then on.
 
-    With ``buckets`` the engine takes inputs of several sizes: each bucket is a batch size, the shape of the input, or a
-    tuple of the shapes of all inputs. Buckets share weights and one arena. A batch between two buckets is padded, and
-    one above the largest is split. ``example`` then gives dtypes, layouts and the device.
+    ``precision`` "fp16" or "bf16" computes the network in that type; "tf32" lets fp32 convolutions and matrix products
+    use TF32 on a GPU. Inputs and outputs keep their types; errors may be ``policy.max_error`` times the errors of the
+    model in that precision. "mixed" chooses fp32, TF32 or 16 bits for each layer, so that the relative L2 error of each
+    output is at most ``max_output_error`` (1e-3) on ``samples``. A sample is like ``example``, the only one by default.
 
-    With ``plan_only`` nothing runs, neither the model nor a candidate. The plan is for ``device``, which need not be in
-    this machine ("h200"), and by default for the example's. It goes by what the store knows of that device, and by
-    predictions for all else.
+    ``buckets`` plans for several input sizes: each bucket is a batch size, the shape of the input, or a tuple of the
+    shapes of all inputs. Buckets share weights and one arena. A batch between two buckets is padded, and one above the
+    largest is split. ``example`` then gives dtypes, layouts and the device.
+
+    ``plan_only=True`` runs nothing, neither the model nor a candidate. It plans for ``device``, which need not be in
+    this machine ("h200"), by default for the example's device. Times come from the store's findings for that device,
+    and otherwise from predictions.
 
     >>> import torch
     >>> model, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval(), torch.ones(1, 3, 8, 8)
@@ -136,9 +137,9 @@ def optimize(
     asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
     on_failure = one_of(OnFailure, "on_failure", on_failure)
     if partial and budget is not None:
-        raise BadInput("`memory_budget` needs a model that can be exported as a whole: leave out one of both")
+        raise BadInput("`memory_budget` needs a model exported as a whole: leave out `memory_budget` or `partial`")
     if partial and buckets is not None:
-        raise BadInput("`buckets` need a model that can be exported as a whole: leave out `partial` or `buckets`")
+        raise BadInput("`buckets` need a model exported as a whole: leave out `partial` or `buckets`")
     if samples is not None and buckets is not None:
         raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
     inputs = inputs_of(example)
@@ -151,7 +152,7 @@ def optimize(
                 model, inputs, device, policy, kept, precision=precision, memory_budget=budget, progress=progress
             )
     if device is not None:
-        raise BadInput(f"an engine runs where its example is: leave out device={device!r}, or give plan_only=True")
+        raise BadInput(f"an engine runs on the device of `example`: leave out device={device!r}, or set plan_only=True")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
@@ -211,4 +212,4 @@ def _planned(
         wrong = standard.objection(best)
         if wrong is None:
             return best
-    raise Refused(f"no engine is as exact as was asked: {wrong}; {standard.remedy}")
+    raise Refused(f"no engine is as exact as requested: {wrong}; {standard.remedy}")

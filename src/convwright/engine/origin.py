@@ -1,4 +1,4 @@
-"""Where an engine's constants come from, so that they can be computed anew from a model with other weights."""
+"""How an engine's constants follow from a model's weights, so that they can be computed again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from convwright.tensors import core_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The graph before all passes. The constants ``names`` are a model's parameters and buffers, the others are
-    ``made`` of numbers. Then come all passes, and ``lowering``. It holds none of the model's tensors."""
+    """The graph before all passes, and the ``lowering`` applied after them. ``names`` maps constants to the model's
+    parameters and buffers; ``made`` are the other constants. Holds none of the model's tensors."""
 
     graph: Graph
     names: tuple[str, ...]
@@ -32,7 +32,7 @@ class Origin:
         return cls(graph, exported.names, {name: held[name] for name in graph.constants if name not in exported.names})
 
     def network(self, model: nn.Module) -> Network:
-        """The network after all passes, in its types, with the model's weights as they are now."""
+        """The network after passes and lowering, with the model's current weights."""
         named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         own = {name: tensor.detach() for name, tensor in named}
         for name in self.names:
@@ -42,6 +42,6 @@ class Origin:
                 raise BadInput(f"the model must have a `{name}` of {spec.dtype} {spec.shape}, and it {has}")
         network = passed(Network(self.graph, {**self.made, **{name: own[name] for name in self.names}})).network
         network = lowered(network, self.lowering.dtypes).network
-        # What no pass changed is the model's own memory still.
+        # Constants that no pass changed still share memory with the model.
         constants = network.constants.items()
         return Network(network.graph, {name: each.clone() if name in self.names else each for name, each in constants})

@@ -1,4 +1,4 @@
-"""A model of which the largest parts that can be exported are engines, and the rest runs as it is."""
+"""A model whose largest exportable submodules are replaced by engines. The rest runs unchanged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
 
 
 class PartialEngine:
-    """``engines`` are those by the path of the submodule whose place each has. Called, it gives what the model gives.
+    """A model with engines in place of submodules; ``engines`` maps their paths to them. Call it like the model.
 
-    What is no engine is the model's own: later changes of its weights are seen. Where an engine's input has other sizes
-    than in the example, the submodule itself runs. One thread at a time may call it.
+    Everything else belongs to the model, so later changes of those weights take effect. If an engine's input has other
+    sizes than in the example, the submodule itself runs. Only one thread at a time may call it.
     """
 
     def __init__(self, model: nn.Module, engines: Mapping[str, Engine]) -> None:
@@ -35,18 +35,18 @@ class PartialEngine:
         return self._model(*inputs, **named)
 
     def explain(self) -> str:
-        """What each engine runs, one after the other."""
+        """The table of steps of each engine."""
         return "\n\n".join(f"{path}:\n{engine.explain()}" for path, engine in self.engines.items())
 
     def update(self, model: nn.Module) -> None:
-        """Let each engine take the weights of its submodule of ``model``."""
+        """Copy to each engine the current weights of its submodule of ``model``."""
         for path, engine in self.engines.items():
             engine.update(model.get_submodule(path))
 
 
 def planned_in_parts(model: nn.Module, inputs: tuple[Any, ...], plan: _Plan, why: Refused) -> PartialEngine:
-    """Plan submodules with convolutions, from the outermost ones inwards, by what they are given when the model runs on
-    ``inputs``; ``why`` the model itself cannot be."""
+    """Plan submodules with convolutions, outermost first, with the inputs they get when the model runs on ``inputs``.
+    ``why`` is the reason that the whole model cannot be planned."""
     given = _given(model, inputs)
     engines = dict(_planned("", model, given, plan))
     if not engines:
@@ -72,7 +72,7 @@ def _planned(
 
 @torch.no_grad()
 def _given(model: nn.Module, inputs: tuple[Any, ...]) -> dict[nn.Module, tuple[Any, ...]]:
-    """What each submodule is called with, where that is tensors of the same sizes each time."""
+    """The arguments of each submodule, if they are tensors of the same sizes in every call."""
     found, unlike = dict[nn.Module, tuple[Any, ...]](), set[nn.Module]()
 
     def note(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def _forms(args: tuple[Any, ...]) -> list[Any]:
 
 
 class _Planned(nn.Module):
-    """In the place of a submodule: its engine, or the submodule itself for what the engine does not take."""
+    """Replaces a submodule: calls its engine, or the submodule for inputs that the engine does not take."""
 
     def __init__(self, module: nn.Module, engine: Engine) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _Planned(nn.Module):
 
 
 def _with_engines(model: nn.Module, engines: Mapping[str, Engine], path: str = "") -> nn.Module:
-    """The model with engines in the places of submodules. Modules around them are copied, all others are its own."""
+    """The model with engines in place of submodules. Modules that contain them are copied, all others are shared."""
     if path in engines:
         return _Planned(model, engines[path])
     children = {name: f"{path}.{name}" if path else name for name, _ in model.named_children()}

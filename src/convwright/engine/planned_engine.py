@@ -1,4 +1,4 @@
-"""An engine that is planned and not made: its steps, their predicted times and its memory, as data."""
+"""A plan that has not been built: steps, predicted times and memory, as data."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from convwright.prediction.physics import least_us
 from convwright.prediction.sums import energy_of, summed
 
 _HEADINGS = ("step", "runs", "type", "layout", "µs", "between", "known", "limit", "why")
-# What is said of the best candidate where it was not measured.
+# What a reason says about the best candidate if it was not measured.
 _CLAIMS = {
     Basis.PREDICTED: "predicted to be the fastest", Basis.ROUGH: "may be the fastest",
     Basis.LIMIT: "nothing is known to be faster",
 }  # fmt: skip
-# What no predictor has seen anything like.
+# Times outside the domain of the predictor.
 _OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPrediction(Record):
-    """What one run of a network should take on a device. ``time_us`` has an interval that should hold nine of ten
-    networks; ``rough_share`` is the share of it in steps that the predictor has seen nothing like. ``memory_bytes`` are
-    weights, inputs and the most that results and workspaces take at once; the driver's own memory comes on top.
-    ``power_w`` is the mean over the time of the steps whose power is known, and ``energy_mj`` that power for the whole
-    run. None is what cannot be predicted."""
+    """The predicted time, memory and power of one run of a network on a device.
+
+    The interval of ``time_us`` should hold nine of ten networks. ``rough_share`` is its share in steps unlike anything
+    that the predictor has seen. ``memory_bytes`` counts weights, inputs, and the peak of results and workspaces; the
+    driver's own memory comes on top. ``power_w`` is the time-weighted mean over the steps with known power, and
+    ``energy_mj`` is that power over the whole run. None means that no prediction exists."""
 
     device: str
     time_us: Interval
@@ -55,10 +56,11 @@ class NetworkPrediction(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedEngine:
-    """A plan of a network for a device on which nothing was run. ``bases`` say of each step what its time rests on,
-    and ``powers`` what the device draws meanwhile, None where that is not known.
+    """A plan of a network for a device on which nothing was run. ``bases`` says what the time of each step rests on.
+    ``powers`` are the predicted powers of the steps, None if unknown.
 
-    ``unknown`` names the steps whose workspace, or packed weight, only the device itself tells; they count without it.
+    ``unknown`` names the steps whose workspace or packed weight only the device itself can report; ``memory`` omits
+    these.
     """
 
     assignment: Assignment
@@ -74,13 +76,13 @@ class PlannedEngine:
 
     @property
     def time_us(self) -> Interval:
-        """The device time of one run: the sum of all steps. Errors of one algorithm's steps are taken to go in one
-        direction, errors of different algorithms to be independent."""
+        """The device time of one run: the sum over all steps. Errors within one algorithm count as fully correlated,
+        between algorithms as independent."""
         return summed((_family(step), step.time_us) for step in self.assignment.steps)
 
     @property
     def prediction(self) -> NetworkPrediction:
-        """All that a run should take, in one record."""
+        """The predictions for a run in one record."""
         total, given = self.time_us, sum(self.assignment.tensors[name].nbytes for name in self.assignment.inputs)
         rough_us = sum(
             step.time_us.value for step, basis in zip(self.assignment.steps, self.bases, strict=True)
@@ -92,7 +94,7 @@ class PlannedEngine:
         return NetworkPrediction(self.facts.key, total, rough_share, memory_bytes, watts, energy)
 
     def _power_w(self) -> Interval | None:
-        """The mean power of the steps of which it is known. Their errors are taken to go in one direction."""
+        """The mean power of the steps with known power. Their errors count as fully correlated."""
         known = [
             (step.time_us.value, watts) for step, watts in zip(self.assignment.steps, self.powers, strict=True)
             if watts is not None
@@ -103,12 +105,12 @@ class PlannedEngine:
         return summed(("power", watts.scaled(us / known_us)) for us, watts in known)
 
     def memory_report(self) -> MemoryReport:
-        """What the engine will keep in memory. The arena is as it will be; CUDA's context and its pool are not known
-        before the engine runs."""
+        """The memory that the engine will use. The arena is exact; CUDA's context and pool are unknown until the engine
+        runs."""
         return self.memory
 
     def explain(self) -> str:
-        """A table of the steps: what will run, in which layout, how long it should take, and what that rests on."""
+        """A table of the steps: candidate, layout, predicted time, and what the time rests on."""
         rows = [_row(step, basis, self.facts) for step, basis in zip(self.assignment.steps, self.bases, strict=True)]
         return "\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self._sums()))
 
@@ -119,7 +121,7 @@ class PlannedEngine:
         time = f"{found.time_us.value:,.0f} µs"
         yield f"predicted: {time}, between {_between(found.time_us)}" if bounded else f"predicted: at least {time}"
         if found.rough_share:
-            yield f"{found.rough_share:.0%} of it is in steps that the predictor has seen nothing like"
+            yield f"{found.rough_share:.0%} of it is in steps unlike anything that the predictor has seen"
         simpler = (("step by step", self.assignment.greedy_us), ("in one layout", self.assignment.uniform_us))
         for name, time_us in simpler:
             if time_us is not None:
@@ -131,12 +133,12 @@ class PlannedEngine:
         yield f"weights: {self.memory.weights:,} bytes; in all {found.memory_bytes:,} bytes"
         if self.unknown:
             yield (
-                f"without workspaces or packed weights of {len(self.unknown)} steps, which only the device tells: "
+                f"without workspaces or packed weights of {len(self.unknown)} steps, which only the device can report: "
                 f"{', '.join(self.unknown)}"
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The prediction and each step, as strict JSON can hold them. None is what is not known."""
+        """The prediction and each step as strict JSON. Unknown values are None."""
         steps = [
             {
                 "name": step.name, "operation": step.operation.key, "runs": what_runs(step), "layout": layouts(step),
@@ -153,8 +155,8 @@ class PlannedEngine:
         return record
 
     def save(self, folder: Path | str) -> None:
-        """Write the plan, the network and its weights to a folder. ``load(folder, on_change="replan")`` plans the
-        network anew on the device, where its steps can be timed."""
+        """Write the plan, the network and its weights to a folder. On the device, ``load(folder, on_change="replan")``
+        plans it again with measured times."""
         if any(each.is_meta for each in self.model.state_dict().values()):
             raise BadInput(
                 "the model has no weights (its device is meta), and a folder holds them: plan it with weights"
@@ -185,7 +187,7 @@ def _between(found: Interval) -> str:
 
 
 def _family(step: Step) -> str:
-    """The steps whose predictions err in one direction: those of one algorithm, or of one operator of PyTorch's."""
+    """The key of steps with correlated errors: their algorithm, or their PyTorch operator."""
     if step.candidate is None:
         return str(step.operation.key).partition(" ")[0]
     leaf = step.candidate.leaf
@@ -194,7 +196,7 @@ def _family(step: Step) -> str:
 
 
 def with_bases(bases: tuple[Basis, ...], assignment: Assignment) -> Assignment:
-    """The assignment with reasons that do not claim more than predictions can."""
+    """The assignment, with reasons that claim no more than predictions can."""
     steps = (
         replace(step, reason=_CLAIMS[basis]) if step.reason == "the fastest" and basis in _CLAIMS else step
         for step, basis in zip(assignment.steps, bases, strict=True)

@@ -1,4 +1,4 @@
-"""``predict``: what a problem or a network should take on a device, which need not be in this machine."""
+"""``predict``: the expected time of a problem or a network on a device, which need not be in this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from convwright.tuning.session import using
 
 
 class _Network(TypedDict, total=False):
-    """What ``predict`` takes with a model."""
+    """Options of ``predict`` for a model."""
 
     device: str | DeviceFacts | None
     batch: int | None
@@ -41,7 +41,7 @@ class _Network(TypedDict, total=False):
 
 
 class _Problem(TypedDict, total=False):
-    """What ``predict`` takes with a problem."""
+    """Options of ``predict`` for a problem."""
 
     stride: IntOrTuple
     padding: AnyPadding
@@ -65,17 +65,17 @@ def predict(
 
 
 def predict(what: Any, example: Any = None, /, **options: Any) -> NetworkPrediction | Predictions:
-    """What a problem, or a whole network, should take on a device, which need not be in this machine. Nothing runs.
+    """Predict a problem, or a whole network, on a device, which need not be in this machine. Nothing runs.
 
-    A model with an example input gives the time, the memory and the layers of one run of its engine, as
-    ``optimize(…, plan_only=True)`` plans it; ``batch`` replaces the first dimension of every input, ``precision`` is
-    that of ``optimize``, and ``predictor`` says how long candidates take that the ``store`` has no findings of.
+    A model with an example input gives the time, the memory and the layers of one run of its engine, as planned by
+    ``optimize(…, plan_only=True)``. ``batch`` replaces the first dimension of every input, ``precision`` is as in
+    ``optimize``, and ``predictor`` gives the times of candidates that the ``store`` has no findings of.
 
-    A problem gives all candidates with their times, and the choice. It is given as ``problem`` takes it: a problem of
-    any kind, its text, an input and its ``weight``, or an ``nn.Conv…`` and its input's shape. ``model`` is the file of
-    a model that ``learn`` has made.
+    A problem gives all candidates with their times, and the choice. It is given in any form that ``problem`` takes: a
+    problem of any kind, its text, an input and its ``weight``, or an ``nn.Conv…`` and its input's shape. ``model`` is
+    the file of a model made by ``learn``.
 
-    Every time has bounds that hold nine of ten measured times. ``in_domain`` says whether a candidate is like those
+    The bounds of each time should hold nine of ten measured times. ``in_domain`` is True if a candidate is like those
     that the model has learned from. Without a model, times follow from the device's data sheet, with wide bounds.
 
     >>> import torch
@@ -107,8 +107,8 @@ def predict_network(
     store: Store | Path | str | None = None,
     predictor: Predictor | None = None,
 ) -> NetworkPrediction:
-    """What one run of the engine of a model should take on a device: the sum over the plan of
-    ``optimize(…, plan_only=True)``. ``predict`` says what the arguments are."""
+    """The predicted run of a model's engine on a device: the sum over the plan of ``optimize(…, plan_only=True)``.
+    ``predict`` describes the arguments."""
     inputs = with_batch(inputs_of(example), batch)
     check_evaluates(model)
     with using(store) as kept:
@@ -118,7 +118,7 @@ def predict_network(
 
 
 def with_batch(inputs: tuple[Any, ...], batch: int | None) -> tuple[Any, ...]:
-    """The inputs of a model for another batch."""
+    """The inputs of a model with another batch size."""
     if batch is None:
         return inputs
     if not (is_whole(batch) and batch > 0):

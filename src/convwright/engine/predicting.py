@@ -1,4 +1,4 @@
-"""A model and an example → a plan for a device on which nothing runs."""
+"""Plan a model for a device on which nothing runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.wording.progress import Progress, progress_to
 
-# What a step takes inside a CUDA graph beyond its own time: networks on an H200, measured beside the sums of their
-# steps (`benchmarks/results/h200-whole-networks.jsonl`).
+# The time of a step inside a CUDA graph beyond its own: networks on an H200, compared with the sums of their steps
+# (`benchmarks/results/h200-whole-networks.jsonl`).
 _STEP_US = 1.5
 
 
@@ -68,7 +68,7 @@ def planned_engine(
     progress: bool | Progress | None = None,
     predictor: Predictor | None = None,
 ) -> PlannedEngine:
-    """Plan the network for a device, which need not be in this machine. The model is exported and not run."""
+    """Plan the network for a device, which need not be in this machine. The model is exported but not run."""
     facts = _facts(device, torch_api.flatten(inputs)[0])
     check_objective(policy)
     capture = captured(model, inputs, precision)
@@ -78,10 +78,12 @@ def planned_engine(
 
 
 def captured(model: nn.Module, inputs: tuple[Any, ...], precision: Precision | str | None = None) -> Capture:
-    """The network of a model. The model is exported and not run."""
+    """The network of a model. The model is exported but not run."""
     precision = None if precision is None else one_of(Precision, "precision", precision)
     if precision is Precision.MIXED:
-        raise BadInput('precision="mixed" runs the model to see its errors, and plan_only=True runs nothing: name one')
+        raise BadInput(
+            'precision="mixed" runs the model to measure its errors, and plan_only=True runs nothing: leave out either'
+        )
     found = exported(model, inputs, torch_api.flatten(inputs)[0])
     network = passed(_without_numbers(found.network)).network
     lowering = Lowering() if precision is None else Lowering.uniform(network.graph, precision)
@@ -117,7 +119,7 @@ def planned(
 
 
 def _powers(assignment: Assignment, facts: DeviceFacts, predictor: Predictor) -> tuple[Interval | None, ...]:
-    """What each step draws."""
+    """The predicted power of each step."""
     candidates = {step.candidate: None for step in assignment.steps if step.candidate is not None}
     predicted = dict(zip(candidates, predictor.predict_all([*candidates], facts), strict=True))
     found = (None if step.candidate is None else predicted[step.candidate] for step in assignment.steps)
@@ -128,17 +130,17 @@ def _facts(device: str | DeviceFacts | None, tensors: Sequence[Tensor]) -> Devic
     if device is not None:
         return device_facts(device)
     if tensors[0].is_meta:
-        raise BadInput('an example on meta does not say for which device to plan: give one, such as device="h200"')
+        raise BadInput('an example on "meta" does not say which device to plan for: give one, such as device="h200"')
     return device_facts(tensors[0].device)
 
 
 def _without_numbers(network: Network) -> Network:
-    """The network with constants that take no memory: a plan depends on their shapes alone."""
+    """The network with constants on "meta": a plan depends on their shapes alone."""
     return Network(network.graph, {name: tensor.to("meta") for name, tensor in network.constants.items()})
 
 
 def _on(kind: str, network: Network) -> Network:
-    """The network whose operators of PyTorch's make their tensors on a device of this kind."""
+    """The network whose foreign operators create their tensors on a device of this kind."""
     nodes = [
         replace(node, operation=on_device(node.operation, kind))
         if isinstance(node.operation, Foreign) and devices(node.operation) else node
@@ -148,7 +150,7 @@ def _on(kind: str, network: Network) -> Network:
 
 
 def _memory(assignment: Assignment, footprints: Footprints) -> tuple[MemoryReport, tuple[str, ...]]:
-    """What the engine will keep in memory, and the steps of which that is not all known."""
+    """The memory that the engine will use, and the steps of which part is unknown."""
     lifetimes = Lifetimes(assignment, footprints.of_steps(assignment.steps, exact=False))
     weights, unknown = _weights(assignment)
     for step in assignment.steps:
@@ -163,8 +165,8 @@ def _memory(assignment: Assignment, footprints: Footprints) -> tuple[MemoryRepor
 
 
 def _weights(assignment: Assignment) -> tuple[int, dict[str, None]]:
-    """Bytes of all constants as steps read them, and the steps whose packed weight is not known. Steps that read one
-    constant in one form share it."""
+    """Bytes of all constants as steps read them, and the steps whose packed weight is unknown. Steps that read the same
+    constant in the same form share it."""
     forms, unknown = dict[tuple[str, object], int](), dict[str, None]()
     for step in assignment.steps:
         for role, name in step.reads:

@@ -1,4 +1,4 @@
-"""What a network computes, in float64 and with PyTorch's own operators, node by node."""
+"""The float64 reference of a network: PyTorch's own operators, node by node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from convwright.torch_pooling import pooled
 
 @torch.no_grad()
 def reference(network: Network, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs in float64. A value is dropped after the last node that reads it."""
+    """The outputs in float64. Each value is dropped after its last reader."""
     graph = network.graph
     last = {value: number for number, node in enumerate(graph.nodes) for value in (*node.writes, *node.sources)}
     last |= dict.fromkeys(graph.outputs, len(graph.nodes))
@@ -54,13 +54,13 @@ def values(network: Network, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
 
 
 def results(node: Node, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a node writes, by value."""
+    """The results of a node, by value."""
     operands = {role: known[value] for role, value in node.reads}
     return dict(zip(node.writes, evaluated(node.operation, operands), strict=True))
 
 
 def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The results of an operation, in the precision of its operands."""
+    """The results of an operation in the precision of its operands."""
     if isinstance(operation, Foreign):
         return compute(operation, [operands[f"x{place}"] for place in range(len(operation.inputs))])
     if isinstance(operation, View):
@@ -83,4 +83,4 @@ def evaluated(operation: Operation, operands: Mapping[str, Tensor]) -> tuple[Ten
         return (activate(added, operation.epilogue.activation),)
     if isinstance(operation, ConvProblem):
         return (whole_convolution(operation, {Role(role): tensor for role, tensor in operands.items()}),)
-    raise Refused(f"a network has no operation of the kind {operation.kind}")
+    raise Refused(f"no reference exists for an operation of the kind {operation.kind}")

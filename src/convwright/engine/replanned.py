@@ -1,4 +1,4 @@
-"""A saved network planned anew: for another device, or with other versions of libraries."""
+"""Plan a saved network again: for another device, or with other library versions."""
 
 from __future__ import annotations
 

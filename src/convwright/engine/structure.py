@@ -1,4 +1,4 @@
-"""How a model nests the tensors that it returns: tuples, lists and dicts, as data that JSON can hold."""
+"""How a model nests its output tensors: tuples, lists and dicts, as JSON data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DICTS: dict[str, Any] = {"dict": dict, "ordered dict": OrderedDict}
 
 
 def structure_of(nested: Any) -> Structure:
-    """The structure of ``nested``, in which tensors are ints: their places.
+    """The structure of ``nested``, in which ints stand for tensors: their places.
 
     >>> structure_of({"a": 0, "b": (1, 2)})
     {'dict': [['a', 0], ['b', {'tuple': [1, 2]}]]}
@@ -28,12 +28,12 @@ def structure_of(nested: Any) -> Structure:
         if type(nested) is mapping and all(isinstance(key, str) for key in nested):
             return {word: [[key, structure_of(each)] for key, each in nested.items()]}
     raise Refused(
-        f"the model returns a {type(nested).__name__}; tensors, tuples, lists and dicts of them can be planned"
+        f"the model returns a {type(nested).__name__}; only tensors, and tuples, lists and dicts of them can be planned"
     )
 
 
 def filled(structure: Structure, tensors: Sequence[Any]) -> Any:
-    """Tensors in their places.
+    """The structure with tensors in their places.
 
     >>> filled({"dict": [["a", 0], ["b", {"tuple": [1, 0]}]]}, "xy")
     {'a': 'x', 'b': ('y', 'x')}
@@ -46,4 +46,4 @@ def filled(structure: Structure, tensors: Sequence[Any]) -> Any:
             return _SEQUENCES[word](filled(each, tensors) for each in inside)
         if word in _DICTS:
             return _DICTS[word]((key, filled(each, tensors)) for key, each in inside)
-    raise BadInput(f"{structure!r} is no structure of outputs")
+    raise BadInput(f"{structure!r} is not a structure of outputs: save the engine again")

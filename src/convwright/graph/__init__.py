@@ -1,5 +1,5 @@
-"""Networks as pure data, and what is decided about a whole one. No torch.
+"""Networks as pure data, and the decisions about a whole one. No torch.
 
-Input: nodes and the values that they read and write; buffers with their lives. Output: graphs, offsets in one arena.
+Input: nodes, the values that they read and write, buffers with lifetimes. Output: graphs, choices, offsets in an arena.
 Read first: ``graph``, ``joint_choice``, ``memory_plan``.
 """

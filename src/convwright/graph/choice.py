@@ -1,4 +1,4 @@
-"""What is decided jointly for a whole network: the ways to compute its nodes, the copies between them, and a choice."""
+"""The data of a joint choice: ways to compute nodes, copies between them, and the result."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from convwright.errors import BadInput, Refused
 
-State = str  # the layout, and later the precision, in which a value lies, for example "nchw"
+State = str  # the layout of a value, for example "nchw"
 Place = tuple[str, State]  # a value in one state
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an option or a copy needs of memory besides what it reads: a workspace while it runs, and room for what it
-    writes, in the arena or, where it makes its own output, ``outside``. It may write its output over one of the places
-    ``overwrites`` that nothing needs after it."""
+    """The memory of an option or a copy, without what it reads: a workspace while it runs, and its output, in the arena
+    or, if it allocates that itself, ``outside``. It may write its output over one of the places ``overwrites`` that
+    nothing needs afterwards."""
 
     workspace_bytes: int = 0
     outside: bool = False
@@ -26,7 +26,7 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to compute some nodes at once, in microseconds. Values between its nodes exist nowhere else."""
+    """One way to compute some nodes at once, in microseconds. Values between these nodes exist only inside it."""
 
     name: str
     covers: frozenset[str]
@@ -38,7 +38,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A value in a second state, in microseconds. All who read that state share it."""
+    """A copy of a value to another state, in microseconds. All readers of that state share it."""
 
     value: str
     source: State
@@ -49,9 +49,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceProblem:
-    """``copies`` are those that are possible, ``given`` what lies there before, ``wanted`` what has to lie there after.
+    """``copies`` are the possible copies, ``given`` the places that exist before, ``wanted`` those that must exist
+    after.
 
-    A value is either given or written by options, and a copy starts from where it was given or written.
+    A value is either given or written by options. A copy starts from a place that was given or written.
     """
 
     nodes: tuple[str, ...]
@@ -63,7 +64,7 @@ class ChoiceProblem:
 
 @dataclass(frozen=True, slots=True)
 class JointChoice:
-    """What is run, in the order of the problem, and its cost in microseconds."""
+    """The options and copies to run, in the order of the problem, and their cost in microseconds."""
 
     options: tuple[Option, ...]
     copies: tuple[Copy, ...]
@@ -71,20 +72,18 @@ class JointChoice:
 
 
 def check_choice(problem: ChoiceProblem) -> None:
-    """That the problem is one: costs are numbers, and options cover what is there."""
+    """Check that costs are valid and that options cover only nodes of the network."""
     nodes = set(problem.nodes)
     for option in problem.options:
         if not isfinite(option.cost) or option.cost < 0:
-            raise BadInput(
-                f"the way {option.name} costs {option.cost} us; expected a finite number that is not below 0"
-            )
+            raise BadInput(f"the way {option.name} costs {option.cost} us; expected a finite number of at least 0")
         if not option.covers or not option.covers <= nodes:
             strange = sorted(option.covers - nodes) or ["nothing"]
             raise BadInput(f"the way {option.name} covers {', '.join(strange)}; expected nodes of the network")
     for copy in problem.copies:
         if not isfinite(copy.cost) or copy.cost < 0:
             asked = f"the copy of {copy.value} from {copy.source} to {copy.target}"
-            raise BadInput(f"{asked} costs {copy.cost} us; expected a finite number that is not below 0")
+            raise BadInput(f"{asked} costs {copy.cost} us; expected a finite number of at least 0")
 
 
 def nothing_covers(problem: ChoiceProblem) -> Refused:
@@ -92,7 +91,7 @@ def nothing_covers(problem: ChoiceProblem) -> Refused:
     for node in problem.nodes:
         if node not in covered:
             return Refused(f"no way computes {node}, a node of the network")
-    return Refused("no set of ways covers the network: every one leaves a node out or a value where it is not read")
+    return Refused("no set of ways covers the network: each leaves out a node or a value that is read")
 
 
 def plan_of(problem: ChoiceProblem, chosen: Sequence[Option]) -> JointChoice:
@@ -108,7 +107,7 @@ def plan_of(problem: ChoiceProblem, chosen: Sequence[Option]) -> JointChoice:
 
 
 def copies_into(problem: ChoiceProblem) -> dict[Place, list[Copy]]:
-    """The copies to each place, the cheapest first."""
+    """The copies to each place, cheapest first."""
     into: dict[Place, list[Copy]] = {}
     for copy in sorted(problem.copies, key=lambda copy: (copy.cost, copy.source)):
         into.setdefault((copy.value, copy.target), []).append(copy)

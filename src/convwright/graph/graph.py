@@ -1,4 +1,4 @@
-"""A network without torch: what is computed from what, in an order in which it can be computed."""
+"""A network without torch: nodes in an order in which they can run, and values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.graph.operations import Operation
 
 @dataclass(frozen=True, slots=True)
 class Node(Record):
-    """One operation on values. ``reads`` has a pair for each operand: its role and the value; ``writes`` names the
-    values that it computes, in the order of the operation's outputs."""
+    """One operation on values. ``reads`` has a pair of role and value for each operand. ``writes`` names the values
+    that it computes, in the order of the operation's outputs."""
 
     name: str
     operation: Operation
@@ -27,14 +27,14 @@ class Node(Record):
         return tuple(dict.fromkeys(value for _, value in self.reads))
 
     def reading(self, renamed: Mapping[str, str]) -> Node:
-        """The same node on other values."""
+        """The same node with other values to read."""
         return replace(self, reads=tuple((role, renamed.get(value, value)) for role, value in self.reads))
 
 
 @dataclass(frozen=True, slots=True)
 class Graph(Record):
-    """``values`` are all tensors by name. Inputs, constants and what nodes write are different values; an output may be
-    any of them, and the same one several times."""
+    """``values`` are all tensors by name. Inputs, constants and written values are disjoint. An output may be any of
+    them, also repeatedly."""
 
     values: Mapping[str, TensorSpec] = field(hash=False)
     nodes: tuple[Node, ...]
@@ -77,7 +77,7 @@ class Graph(Record):
 
     @property
     def readers(self) -> dict[str, tuple[Node, ...]]:
-        """The nodes that read each value, each once; none reads what is not listed."""
+        """The nodes that read each value, each once. Values without readers are left out."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for value in node.sources:
@@ -85,7 +85,7 @@ class Graph(Record):
         return {value: tuple(nodes) for value, nodes in found.items()}
 
     def with_nodes(self, nodes: Iterable[Node]) -> Graph:
-        """The graph with other nodes. Nodes, constants and values that nothing needs any more are left out."""
+        """The graph with other nodes, without nodes, constants and values that nothing needs any more."""
         return replace(self, nodes=tuple(nodes)).needed()
 
     def needed(self) -> Graph:

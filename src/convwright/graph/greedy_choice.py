@@ -1,4 +1,4 @@
-"""The choice of ways node by node: what the joint choice is held against."""
+"""A choice node by node, for comparison with the joint choice."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from convwright.graph.choice import (
 
 
 def greedy(problem: ChoiceProblem) -> JointChoice:
-    """Node by node in the order of the problem, the way that is cheapest with the copies that it needs.
+    """Node by node in the order of the problem, take the way that is cheapest including the copies that it needs.
 
-    A way is taken only when all that it reads is there. Where nothing is left for a node, the latest of the ways that
-    are to blame gives way to its next best.
+    A way is taken only when all its inputs exist. At a dead end, the latest way that caused it is replaced by its next
+    best.
     """
     check_choice(problem)
     walk = _Walk(problem)
@@ -36,12 +36,12 @@ def greedy(problem: ChoiceProblem) -> JointChoice:
 @dataclass(slots=True)
 class _Step:
     option: Option
-    others: list[Option]  # what else could have been taken, the next best last
-    blamed: set[int]  # the earlier steps without which something else could have been taken, too
+    others: list[Option]  # alternatives, the next best last
+    blamed: set[int]  # earlier steps that excluded other alternatives
 
 
 class _Walk:
-    """A plan as it grows, a way at a time, and how to go back to the step that is to blame for a dead end."""
+    """A plan that grows one way at a time, and can go back to the step that caused a dead end."""
 
     def __init__(self, problem: ChoiceProblem) -> None:
         self._problem = problem
@@ -57,14 +57,14 @@ class _Walk:
 
     def _start(self, steps: Sequence[_Step]) -> None:
         self.steps: list[_Step] = []
-        self._covered: dict[str, int] = {}  # by which step
+        self._covered: dict[str, int] = {}  # the step that covers each node
         self._there = set(self._problem.given)
         self._copied: set[Place] = set()
         for step in steps:
             self._take(step)
 
     def ended(self) -> bool:
-        """Whether all nodes are covered and all that is wanted is there. Goes back where it cannot be there."""
+        """Whether all nodes are covered and all wanted places exist. Goes back if that has become impossible."""
         if len(self._covered) < len(self._covering):
             return False
         for place in self._problem.wanted:
@@ -82,7 +82,7 @@ class _Walk:
         blamed: set[int] = set()
         for option in self._covering[node]:
             reasons = self._reasons_against(option)
-            if reasons:  # one is enough, and the earliest goes back furthest
+            if reasons:  # one is enough; the earliest goes back furthest
                 blamed |= min(reasons, key=lambda steps: sorted(steps, reverse=True))
             else:
                 copies = [copy for place in set(option.reads) for copy in self._supply(place) or ()]
@@ -102,21 +102,21 @@ class _Walk:
         self.steps.append(step)
 
     def _supply(self, place: Place) -> tuple[Copy, ...] | None:
-        """The copy by which a place is had, none if it is there; None if it cannot be had."""
+        """The copy that supplies a place, empty if it exists already; None if it cannot be supplied."""
         if place in self._there or place in self._copied:
             return ()
         copies = self._into.get(place, ())
         return next(((copy,) for copy in copies if (copy.value, copy.source) in self._there), None)
 
     def _reasons_against(self, option: Option) -> list[set[int]]:
-        """For each of the reasons for which an option cannot be taken, the steps that are to blame."""
+        """Each reason why an option cannot be taken, as the set of steps that caused it."""
         reasons = [{self._covered[node]} for node in option.covers if node in self._covered]
         return reasons + [self._to_blame(place) for place in set(option.reads) if self._supply(place) is None]
 
     def _to_blame(self, place: Place) -> set[int]:
-        """The steps that were taken in place of those from which a place could be had.
+        """The steps that were taken instead of those that could supply a place.
 
-        Ways that cover nothing yet covered are for later, whatever was taken.
+        Ways for nodes that are not covered yet do not count: they come later in any case.
         """
         sources = (place, *((copy.value, copy.source) for copy in self._into.get(place, ())))
         writers = [option for source in sources for option in self._writing.get(source, ())]
@@ -124,7 +124,7 @@ class _Walk:
         return {min(steps) for steps in taken if steps}
 
     def _go_back(self, blamed: set[int]) -> None:
-        """Take the next best at the latest of some steps, or what is to blame for its having none, and so on."""
+        """Take the next best way at the latest of these steps; if it has none, go back further."""
         while blamed:
             latest = max(blamed)
             step = self.steps[latest]

@@ -1,5 +1,5 @@
-"""Nodes that one operation can compute together: expressions merged into one, or into a convolution's epilogue. What
-reduces rows is merged with what follows it.
+"""Groups of nodes that one operation can compute: expressions merged into one or into a convolution's epilogue, and row
+reductions merged with what follows them.
 
 A group has one output, and nothing outside reads its inner values, so groups that cover a graph form no cycle.
 """
@@ -21,7 +21,7 @@ from convwright.graph.graph import Graph, Node
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Operation
 
-# Of one output so many groups at most, and no more operands in one: a kernel reads each from memory.
+# At most so many groups for one output, and operands in one group: a kernel reads each operand from memory.
 _MOST_GROUPS, _MOST_OPERANDS = 32, 8
 Product = ConvProblem | LinearProblem
 _Around = tuple[Mapping[str, Node], Mapping[str, tuple[Node, ...]]]  # writers and readers of each value
@@ -29,7 +29,7 @@ _Around = tuple[Mapping[str, Node], Mapping[str, tuple[Node, ...]]]  # writers a
 
 @dataclass(frozen=True, slots=True)
 class Group(Record):
-    """One operation in the place of ``nodes``, which are in the graph's order."""
+    """One operation that replaces ``nodes``, which are in the graph's order."""
 
     nodes: tuple[str, ...]
     operation: Operation
@@ -42,16 +42,16 @@ class Group(Record):
 
 
 def groups(graph: Graph) -> tuple[Group, ...]:
-    """Every node by itself, and all that can be merged with what its operands are computed from."""
+    """Every node alone, and every possible merge of a node with the nodes before it."""
     around = graph.writers, graph.readers
     place = {node.name: number for number, node in enumerate(graph.nodes)}
     return tuple(group for node in graph.nodes for group in _ending_at(node, graph, around, place))
 
 
 def largest(groups: Sequence[Group], graph: Graph) -> tuple[Group, ...]:
-    """Those that are in no larger group with the same output, as far as a network of these needs them.
+    """The groups that are in no larger group with the same output, if a network of these needs them.
 
-    A smaller one gains nothing: its operation, and then what is left, is one of the ways to compute the larger.
+    A smaller one gains nothing: it, followed by the rest, is one of the ways to compute the larger.
     """
     by_output: dict[str, list[Group]] = {}
     for group in groups:
@@ -72,7 +72,7 @@ def largest(groups: Sequence[Group], graph: Graph) -> tuple[Group, ...]:
 
 
 def inside(groups: Iterable[Group], larger: Iterable[Group]) -> tuple[Group, ...]:
-    """Those that have a part of the nodes of one of the ``larger``."""
+    """The groups that contain only some nodes of one of the ``larger``."""
     wholes = [set(group.nodes) for group in larger]
     return tuple(group for group in groups if any(set(group.nodes) < nodes for nodes in wholes))
 
@@ -90,7 +90,7 @@ def _ending_at(node: Node, graph: Graph, around: _Around, place: Mapping[str, in
 def _sets(
     root: Node, graph: Graph, writers: Mapping[str, Node], readers: Mapping[str, tuple[Node, ...]]
 ) -> list[frozenset[Node]]:
-    """Sets of nodes that end at ``root`` and in which all but its output is read inside only, the smaller first."""
+    """Sets of nodes that end at ``root`` with no other value read outside, smaller sets first."""
     found: dict[frozenset[Node], None] = {}
     waiting = [frozenset({root})]
     while waiting and len(found) < _MOST_GROUPS:
@@ -115,7 +115,7 @@ def _may_join(node: Node, nodes: frozenset[Node]) -> bool:
 
 
 def _is_only_one(node: Node) -> bool:
-    """Whether a group has one such node at most: a product, or what reduces rows."""
+    """Whether a group has at most one such node: a product, or a row reduction."""
     return isinstance(node.operation, Product) or _reduces(node)
 
 
@@ -124,7 +124,7 @@ def _reduces(node: Node) -> bool:
 
 
 def _is_bare(operation: Operation) -> bool:
-    """Whether an activation and a residual can still be added to what is computed."""
+    """Whether an activation and a residual can still be fused into an operation."""
     if not isinstance(operation, Product):
         return False
     forward = not isinstance(operation, ConvProblem) or operation.direction is Direction.FORWARD
@@ -149,14 +149,14 @@ def _merged(nodes: list[Node], root: Node, graph: Graph) -> Group | None:
     except BadInput:
         return None
     if rows and problem.shape != rows[0].shape:
-        return None  # it would be reduced again wherever it is broadcast to
+        return None  # it would be reduced again for each element that it is broadcast to
     by_name = {name: value for value, name in leaves.items()}
     reads = tuple((name, by_name[name]) for name, _ in problem.inputs)
     return Group(names, problem, reads, root.writes)
 
 
 def _tree(node: Node, inside: Mapping[str, Node], leaves: dict[str, str]) -> Expression | None:
-    """What a node computes, as an expression of values from outside, which get names in ``leaves``."""
+    """A node's result as an expression of outside values, which get names in ``leaves``."""
     assert isinstance(node.operation, PointwiseProblem)
     reads = dict(node.reads)
     arguments: dict[str, Expression] = {}
@@ -184,7 +184,7 @@ def _replaced(tree: Expression, arguments: Mapping[str, Expression]) -> Expressi
 def _with_epilogue(
     names: tuple[str, ...], product: Node, tree: Expression, leaves: Mapping[str, str], root: Node, graph: Graph
 ) -> Group | None:
-    """The product with an activation, a residual or both, where the expression is no more than these."""
+    """The product with an activation, a residual or both, if the expression consists only of these."""
     problem, value = product.operation, product.writes[0]
     assert isinstance(problem, Product)
     assert isinstance(root.operation, PointwiseProblem)

@@ -1,4 +1,4 @@
-"""An integer program: columns with costs, rows that bound sums of columns, and the cheapest columns within all rows."""
+"""An integer program: columns with costs, rows that bound sums of columns, and its cheapest solution."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zlib import crc32
 
 from convwright.errors import BackendError, Refused
 
-_OUT_OF_TIME, _INFEASIBLE = 1, 2  # statuses that scipy gives
-# Networks of a thousand nodes take a few seconds. After so long, the best plan that was found is taken.
+_OUT_OF_TIME, _INFEASIBLE = 1, 2  # scipy's status codes
+# Networks of a thousand nodes take a few seconds. After this time the best plan so far is used.
 _LONGEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The cheapest point that was found, None where there was no time for one, and what no point costs less than."""
+    """The cheapest point found, None if time ran out before any, and a lower bound of all costs."""
 
     values: tuple[float, ...] | None
     bound: float
@@ -26,8 +26,8 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """The cheapest point where columns need not be whole: what it costs, and by column its value and what a unit more
-    of a column that is 0 adds at least to the cost of any point."""
+    """The cheapest point with fractional columns: its cost, and for each column its value and, if that is 0, the least
+    cost of raising it by one."""
 
     cost: float
     values: tuple[float, ...]
@@ -38,8 +38,8 @@ class Relaxation:
 class IntegerProgram:
     """An integer program by its columns, each 0 or 1 unless it is an ``amount``, and its rows."""
 
-    unit: float  # what a name adds at most to a cost
-    purpose: str = "planning a network"  # what is said to need scipy, where it is not installed
+    unit: float  # the most that a name adds to a cost
+    purpose: str = "planning a network"  # named in the error if scipy is not installed
     costs: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -49,9 +49,9 @@ class IntegerProgram:
     most: dict[int, float] = field(default_factory=dict)
 
     def column(self, cost: float = 0.0, name: str | None = None) -> int:
-        # Repeated layers cost the same, so many plans do. Each name adds its own share of a tenth of a nanosecond,
-        # which leaves one cheapest plan, whatever the solver's version tries first. Should that ever fall below the
-        # solver's tolerance, the rows and columns still stand in an order that only names decide.
+        # Repeated layers cost the same, so many plans do. Each name adds up to a tenth of a nanosecond, so that one
+        # plan is cheapest in every version of the solver. Below the solver's tolerance, the order of rows and columns,
+        # which only names determine, still decides.
         self.costs.append(cost if name is None else cost + self.unit * crc32(name.encode()) / 2**32)
         return len(self.costs) - 1
 
@@ -61,14 +61,14 @@ class IntegerProgram:
         return len(self.costs) - 1
 
     def row(self, plus: Iterable[int], minus: Iterable[int], *, lower: float = -inf, upper: float = inf) -> None:
-        """The columns ``plus`` less the columns ``minus`` lie from ``lower`` to ``upper``."""
+        """Bound the sum of the columns ``plus`` minus the columns ``minus``."""
         for factor, columns in ((1.0, plus), (-1.0, minus)):
             for column in columns:
                 self._factor(column, factor)
         self._end_row(lower, upper)
 
     def weighted_row(self, factors: Mapping[int, float], *, lower: float = -inf, upper: float = inf) -> None:
-        """The columns, each times its factor, add up to a number from ``lower`` to ``upper``."""
+        """Bound the sum of columns, each multiplied by its factor."""
         for column, factor in factors.items():
             self._factor(column, factor)
         self._end_row(lower, upper)
@@ -83,8 +83,8 @@ class IntegerProgram:
         self.upper.append(upper)
 
     def optimum(self) -> frozenset[int] | None:
-        """Which columns are 1 where the columns cost least; None where nothing fits the rows."""
-        if not self.costs:  # which scipy takes for an error
+        """The columns that are 1 in the cheapest solution; None if there is none."""
+        if not self.costs:  # scipy refuses an empty program
             return None if any(least > 0 for least in self.lower) else frozenset()
         found = self._searched([cost * 1000 for cost in self.costs])  # in nanoseconds: its tolerances are absolute
         if found.status == _INFEASIBLE:
@@ -94,7 +94,7 @@ class IntegerProgram:
         return frozenset(column for column in range(len(self.costs)) if found.x[column] > 0.5)
 
     def solved(self, *, gap: float = 0.0, limit_s: float = _LONGEST_S) -> Solution | None:
-        """The cheapest point, or one that costs at most ``gap`` of its cost more; None where nothing fits the rows."""
+        """The cheapest point, or one within the relative ``gap``; None if there is none."""
         found = self._searched(self.costs, gap=gap, limit_s=limit_s)
         if found.status == _INFEASIBLE:
             return None
@@ -104,7 +104,7 @@ class IntegerProgram:
         return Solution(None if found.x is None else tuple(map(float, found.x)), bound)
 
     def relaxed(self) -> Relaxation | None:
-        """The cheapest point of columns that need not be whole; None where nothing fits the rows."""
+        """The cheapest point with fractional columns; None if there is none."""
         optimize, matrix = self._scipy("scipy.optimize"), self._matrix()
         rows = range(len(self.lower))
         equal = [row for row in rows if self.lower[row] == self.upper[row]]
@@ -133,7 +133,7 @@ class IntegerProgram:
         optimize, count = self._scipy("scipy.optimize"), len(costs)
         return optimize.milp(
             costs,
-            # Flows follow from the options, yet HiGHS proves hard networks twice as fast by whole ones.
+            # Flows follow from the options, but HiGHS solves hard networks twice as fast with integer flows.
             integrality=[column not in self.most for column in range(count)],
             bounds=optimize.Bounds(0, [self.most.get(column, 1.0) for column in range(count)]),
             constraints=optimize.LinearConstraint(self._matrix(), self.lower, self.upper),

@@ -1,4 +1,4 @@
-"""The joint choice of one way for each node of a network: costs of ways and copies in, the cheapest plan out."""
+"""Choose one way for each node of a network jointly: costs of ways and copies → the cheapest plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from convwright.graph.choice import (
 )
 from convwright.graph.integer_program import IntegerProgram
 
-_TIES_US = 1e-4  # what all names together add to the costs: a tenth of a nanosecond
+_TIES_US = 1e-4  # all names together add a tenth of a nanosecond to the costs
 
 
 def solve(problem: ChoiceProblem) -> JointChoice:
-    """The cheapest plan: each node covered once, each read and each wanted place written, given or copied to.
+    """The cheapest plan: it covers each node once, and each read or wanted place is written, given or copied.
 
     >>> ways = (
     ...     Option("slow", frozenset({"conv"}), (("x", "nchw"),), (("y", "nchw"),), 9.0),
@@ -68,7 +68,7 @@ def _places(problem: ChoiceProblem) -> Iterator[Place]:
 
 
 def _in_one_state(problem: ChoiceProblem, state: State, several: dict[str, set[State]]) -> ChoiceProblem:
-    """The problem with only such options as ``uniform`` allows, which leave copies no use but at the ends."""
+    """The problem with only the options that ``uniform`` allows; copies are then useful only at the ends."""
     given = {value for value, _ in problem.given}
 
     def fits(place: Place) -> bool:
@@ -84,8 +84,8 @@ def _solved(problem: ChoiceProblem) -> JointChoice | None:
 
 
 class Choosing:
-    """The integer program of a choice. ``options`` have its first columns, and ``copies`` some of the others; rows may
-    be added before ``best`` is asked for."""
+    """The integer program of a choice. ``options`` are its first columns, ``copies`` some of the others. Rows may be
+    added before ``best`` is called."""
 
     def __init__(self, problem: ChoiceProblem) -> None:
         check_choice(problem)
@@ -108,8 +108,8 @@ class Choosing:
 
 
 def _undominated(options: Iterable[Option]) -> list[Option]:
-    """The options but for those beside which a cheaper one covers, reads and writes the same and needs no more memory,
-    sorted by their names."""
+    """The options sorted by name, without those for which a cheaper one covers, reads and writes the same and needs no
+    more memory."""
     kept, smallest = list[Option](), dict[object, int]()
     for option in sorted(options, key=lambda each: (each.cost, *option_key(each))):
         places, footprint = (frozenset(option.reads), frozenset(option.writes)), option.footprint
@@ -121,13 +121,13 @@ def _undominated(options: Iterable[Option]) -> list[Option]:
 
 
 def _outline(option: Option) -> object:
-    """What decides after which others an option runs. At most one of an outline is chosen."""
+    """The part of an option that decides which others it must follow. At most one option per outline is chosen."""
     values = (frozenset(value for value, _ in places) for places in (option.reads, option.writes))
     return option.covers, *values
 
 
 def _circles(chosen: Sequence[Option]) -> Iterator[list[int]]:
-    """Options that wait for one another, as those that each compute a node before the other's and one after it."""
+    """Options that wait for each other, because each computes a node before and a node after the other's."""
     writers: dict[str, list[int]] = {}
     for index, option in enumerate(chosen):
         for value in dict.fromkeys(value for value, _ in option.writes):
@@ -168,16 +168,16 @@ def _modelled(problem: ChoiceProblem, options: Sequence[Option]) -> tuple[Intege
 
 @dataclass(slots=True)
 class _Demand:
-    """Readers of a value of which a plan has one at most, by the state that they read; or what has to be there."""
+    """Readers of a value, of which a plan has at most one, by the state that they read; or a wanted place."""
 
     readers: dict[State, list[int]] = field(default_factory=dict)
     always: bool = False
 
 
 def _demands(problem: ChoiceProblem, options: Sequence[Option]) -> dict[str, list[_Demand]]:
-    """What is asked of each value. Ways of one node share a demand, and so do those of groups that hold it."""
+    """The demands on each value. All ways of one node share a demand, and so do groups that contain it."""
     given = set(problem.given)
-    # An option may read one value in two states. Each of these two reads is a demand of its own.
+    # An option may read one value in two states; each of these reads is a demand of its own.
     reading: dict[tuple[str, int], list[tuple[int, State]]] = {}
     for column, option in enumerate(options):
         seen: dict[str, int] = {}
@@ -197,7 +197,7 @@ def _demands(problem: ChoiceProblem, options: Sequence[Option]) -> dict[str, lis
 def _by_node(
     reading: Iterable[tuple[int, State]], options: Sequence[Option], position: Callable[[str], int]
 ) -> Iterator[_Demand]:
-    """The readers by few nodes, of which each is in one: ways of a single node say which."""
+    """The readers grouped by few nodes, each reader once; the ways of single nodes determine the grouping."""
     state_of = dict(reading)
     for columns in exclusive(state_of, options, position):
         demand = _Demand()
@@ -209,7 +209,7 @@ def _by_node(
 def exclusive(
     columns: Iterable[int], options: Sequence[Option], position: Callable[[str], int]
 ) -> Iterator[tuple[int, ...]]:
-    """The columns of options in few sets, each of which a plan has one of at most: they cover the same node."""
+    """The columns of options in few sets that cover a common node, so that a plan has at most one of each set."""
     every = sorted(columns, key=lambda column: len(options[column].covers))
     left = every
     while left:
@@ -227,9 +227,9 @@ def _supply(
     into: dict[Place, list[Copy]],
     copying: dict[Copy, int],
 ) -> None:
-    """What is read flows from where it lies to a demand, through copies that all demands pay together."""
-    # One row for each copy and each read is enough, but a copy out of a half-chosen state then feeds two halves. What
-    # flows out of a state to one demand is bounded as a whole instead, by which the relaxed program is nearly whole.
+    """A read value flows from its place to a demand, through copies whose cost all demands share."""
+    # One row for each copy and each read would be correct, but in the relaxed program a copy from a half-chosen state
+    # could then supply two halves. Bounding the whole flow from a state to one demand makes it nearly integral.
     for demand in demands:
         leaving: dict[State, list[int]] = {}
         for state, readers in demand.readers.items():

@@ -1,4 +1,4 @@
-"""In which layouts values can lie, and an operation on operands that lie in given ways."""
+"""The layouts that values can have, and operations on operands in given layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Specs = Mapping[str, TensorSpec]  # by role
 
 
 def layouts_of(spec: TensorSpec) -> tuple[Layout, ...]:
-    """The layouts in which a value can lie; one where both are the same in memory.
+    """The possible layouts of a value; only one if both are the same in memory.
 
     >>> from convwright.core.dtype import DType
     >>> layouts_of(TensorSpec((2, 8, 4, 4), DType.FP32)), layouts_of(TensorSpec((2, 8, 1, 1), DType.FP32))
@@ -34,7 +34,7 @@ def dense(spec: TensorSpec, layout: Layout = Layout.NCHW) -> TensorSpec:
 
 
 def laid(operation: Operation, specs: Specs) -> Operation:
-    """The operation with operands that lie so, by role. A weight lies as what it is multiplied with."""
+    """The operation with operands of these specs, by role. A weight takes the layout of its input."""
     if isinstance(operation, ConvProblem):
         first, output = (specs[role] for role in (operation.direction.operands[0], operation.direction.output))
         x, y = (first, output) if operation.direction.output == "y" else (output, first)
@@ -54,5 +54,5 @@ def laid(operation: Operation, specs: Specs) -> Operation:
 
 
 def _layout_of(spec: TensorSpec) -> Layout:
-    """The layout whose order of dimensions the spec has."""
+    """The layout with the spec's order of dimensions."""
     return Layout.NHWC if spec.strides[1] == 1 and spec.layout is not Layout.NCHW else Layout.NCHW

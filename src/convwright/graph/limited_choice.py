@@ -1,7 +1,7 @@
-"""The joint choice within an amount of memory: what a choice keeps alive at each moment, as rows of its program.
+"""The joint choice within a memory limit: the live bytes at each moment are rows of its program.
 
-Options run in the order of their nodes, and a copy right before the first that reads it. Each runs at a moment, and so
-do its copies, at the moment before. Only moments at which a choice was found to need too much get rows.
+Options run in the order of their nodes, and a copy right before its first reader. Each option runs at one moment, its
+copies at the moment before. Only moments at which a choice exceeded the limit get rows.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from convwright.graph.choice import ChoiceProblem, Copy, JointChoice, Option, Pl
 from convwright.graph.joint_choice import Choosing, exclusive
 
 ARENA, OUTSIDE = False, True  # whether a buffer is outside of the arena
-# Sizes are counted in units of the largest one over so many: the solver's tolerances are absolute.
+# Sizes are in units of the largest one divided by this: the solver's tolerances are absolute.
 _UNITS = 1000
-# Each search for a choice is slower than the rows of a few moments more.
+# How many moments get rows at once: each further search takes longer than a few more rows.
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """``buffers`` names the buffer in which each place lies; what is not among them takes no memory. ``nbytes`` are
-    their sizes, and ``turns`` the order in which nodes are computed."""
+    """``buffers`` names the buffer of each place; other places take no memory. ``nbytes`` are their sizes. ``turns`` is
+    the order of nodes."""
 
     buffers: Mapping[Place, str]
     nbytes: Mapping[str, int]
     turns: Mapping[str, int]
 
     def moment(self, option: Option) -> int:
-        """When an option runs."""
+        """The moment when an option runs."""
         return 2 * max(self.turns[node] for node in option.covers) + 1
 
     def made_by(self, option: Option) -> tuple[Place, ...]:
-        """The places in buffers that an option writes, but for those that lie in what it reads, as views do."""
+        """The places in buffers that an option writes, except those in the memory of its inputs, as for views."""
         read = {self.buffers.get(place) for place in option.reads}
         return tuple(place for place in option.writes if self.buffers.get(place) not in {None, *read})
 
     def overwritten_by(self, option: Option) -> tuple[str, ...]:
-        """The buffers of which an option may write over one, where that is needed for the last time."""
+        """The buffers that an option may overwrite, if it is their last reader; it takes at most one."""
         if option.footprint.outside:
             return ()
         places = (place for place in option.footprint.overwrites if place in self.buffers)
@@ -48,14 +48,14 @@ class Storage:
 
     @property
     def end(self) -> int:
-        """The moment after all options, at which outputs are copied."""
+        """The moment after all options, when outputs are copied."""
         return 2 * len(self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most bytes that a choice keeps alive in the arena and outside of it, and the moments of both at which that or
-    little less is alive, the fullest first."""
+    """The peak bytes of a choice in the arena and outside of it, and the moments at or close to each peak, fullest
+    first."""
 
     arena: int
     outside: int
@@ -72,7 +72,7 @@ class Need:
 
 
 def need(choice: JointChoice, problem: ChoiceProblem, storage: Storage) -> Need:
-    """What a choice keeps alive."""
+    """The peak memory of a choice."""
     copied = {(copy.value, copy.target): copy for copy in choice.copies}
     moments = dict.fromkeys(copied, storage.end)
     lives = _Lives(storage)
@@ -93,7 +93,7 @@ def need(choice: JointChoice, problem: ChoiceProblem, storage: Storage) -> Need:
 
 
 class _Lives:
-    """When buffers are made and held."""
+    """When each buffer is created and held."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -126,31 +126,31 @@ class _Lives:
         return Need(peaks[0][0], peaks[1][0], peaks[0][1], peaks[1][1])
 
     def _ends(self, buffer: str, now: int) -> bool:
-        """Whether a buffer in the arena that was made before is needed for the last time."""
+        """Whether a buffer in the arena is needed for the last time now."""
         first, outside = self._made.get(buffer, (now, OUTSIDE))
         return first < now == self._last[buffer] and outside is ARENA
 
 
 def _peak(changes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """The largest sum so far, and where the largest ones are."""
+    """The largest running sum, and where the largest ones are."""
     sums = list(accumulate(changes))
     return max(sums), tuple(nlargest(_AT_ONCE, range(len(sums)), key=sums.__getitem__))
 
 
 def within(problem: ChoiceProblem, storage: Storage, nbytes: int) -> JointChoice | None:
-    """The cheapest choice that keeps no more than so many bytes alive; None where there is none."""
+    """The cheapest choice that keeps at most ``nbytes`` alive; None if there is none."""
     return _Limited(problem, storage, nbytes).best()
 
 
 def least(problem: ChoiceProblem, storage: Storage) -> JointChoice | None:
-    """A choice that keeps the fewest bytes alive, whatever it costs; None where nothing covers the network."""
+    """A choice with the least peak memory, whatever it costs; None if nothing covers the network."""
     return _Limited(problem, storage, None).best()
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Something that a plan does or does not: the columns ``plus`` less the columns ``minus`` and ``but`` add up to 1
-    where it does, and to 0 or less where it does not."""
+    """A condition of a plan: the columns ``plus`` minus the columns ``minus`` and ``but`` sum to 1 if it holds, and to
+    0 or less otherwise."""
 
     plus: tuple[int, ...]
     minus: tuple[int, ...] = ()
@@ -158,7 +158,7 @@ class _Event:
 
 
 class _Limited:
-    """The integer program of a choice, with rows that count memory. Without a limit it minimises memory."""
+    """The integer program of a choice with rows for memory. Without a limit it minimises memory."""
 
     def __init__(self, problem: ChoiceProblem, storage: Storage, limit: int | None) -> None:
         self._problem, self._storage, self._limit = problem, storage, limit
@@ -189,7 +189,7 @@ class _Limited:
         return found
 
     def best(self) -> JointChoice | None:
-        """The cheapest choice within the limit, or one that needs least."""
+        """The cheapest choice within the limit, or one of least memory."""
         limited = set[int]()
         while (choice := self._choosing.best()) is not None:
             found = need(choice, self._problem, self._storage)
@@ -204,7 +204,7 @@ class _Limited:
         return None
 
     def _limit_at(self, moment: int) -> None:
-        """What lives at a moment, in the arena and outside of it, is at most the peaks."""
+        """Bound the live bytes at a moment, in the arena and outside, by the peaks."""
         by_buffer, by_value = dict[str, list[Place]](), dict[str, list[Place]]()
         for place, buffer in self._storage.buffers.items():
             by_buffer.setdefault(buffer, []).append(place)
@@ -221,8 +221,8 @@ class _Limited:
             held += self._held(own, moment, {} if outside else saved)
             self._live([alive[buffer, outside]], own, moment, (outside,), born, held)
             peaks[outside][alive[buffer, outside]] = self._storage.nbytes[buffer] / self._unit
-        # What was written and is read later lies somewhere, whatever its state. Without these rows the relaxed program
-        # has half of it in each of two states, and so alive in neither.
+        # A value between its writer and its last reader is alive in some state. Without these rows the relaxed program
+        # keeps half of it in each of two states, so that it counts as alive in neither.
         for own in by_value.values():
             buffers = dict.fromkeys(self._storage.buffers[place] for place in own)
             everywhere = [alive[root] for root in product(buffers, (ARENA, OUTSIDE)) if root in alive]
@@ -239,7 +239,7 @@ class _Limited:
         self, alive: Sequence[int], places: Sequence[Place], moment: int, where: Sequence[bool],
         born: Sequence[_Event], held: Sequence[_Event],
     ) -> None:  # fmt: skip
-        """``alive`` add up to 1 where something in ``places`` was born and is held, or is written at the moment."""
+        """Make ``alive`` sum to 1 if a value in ``places`` is born and held, or written at the moment."""
         made, needed = self._any(born), self._any(held)
         if made is not None and needed is not None:
             row = dict.fromkeys(alive, 1.0)
@@ -251,8 +251,8 @@ class _Limited:
             self._program.row(alive, writing, lower=0.0)
 
     def _any(self, events: Sequence[_Event]) -> _Event | None:
-        """That at least one of the events is, None without any. Several get a column, which needs as many rows as there
-        are events, where a row for each two of what is born and what is held would say no more."""
+        """The event that at least one of these holds; None without any. Several events get a column, with one row for
+        each event; a row for each pair of birth and holding would say no more."""
         if len(events) <= 1:
             return events[0] if events else None
         some = self._program.amount()
@@ -272,7 +272,7 @@ class _Limited:
         ]  # fmt: skip
 
     def _written(self, places: Sequence[Place], moment: int, where: Sequence[bool]) -> list[_Event]:
-        """That an option has written a value by then. A plan has one option at most that writes a value."""
+        """Events: an option has written a value by this moment. At most one option of a plan writes a value."""
         by_value: dict[str, list[Place]] = {}
         for place in places:
             by_value.setdefault(place[0], []).append(place)
@@ -280,7 +280,7 @@ class _Limited:
         return [_Event(tuple(each)) for each in columns if each]
 
     def _copied(self, place: Place, moment: int, outside: bool) -> Iterator[_Event]:
-        """That the value has been copied there by then, for the first that reads it."""
+        """Events: the value has been copied to the place by this moment, for its first reader."""
         for copy in self._into.get(place, ()):
             if copy.footprint.outside is not outside:
                 continue
@@ -292,7 +292,7 @@ class _Limited:
                 yield _Event((column,))
 
     def _pending(self, place: Place, moment: int) -> Iterator[_Event]:
-        """That the value will be copied from there then or later."""
+        """Events: the value will be copied from the place now or later."""
         for copy in self._from.get(place, ()):
             column, target = self._choosing.copies[copy], (copy.value, copy.target)
             reading = self._readers.get(target, ())
@@ -304,7 +304,7 @@ class _Limited:
                 yield _Event((column,), before)
 
     def _reading(self, places: Sequence[Place], moment: int, saved: Mapping[tuple[int, str], int]) -> Iterator[_Event]:
-        """That an option reads one of the places then or later."""
+        """Events: an option reads one of the places now or later."""
         columns = dict.fromkeys(column for place in places for column in self._readers.get(place, ()))
         buffers = {self._storage.buffers[place] for place in places}
         for readers in self._exclusive(columns):
@@ -315,7 +315,7 @@ class _Limited:
                 yield _Event(later, over)
 
     def _saved(self, moment: int) -> dict[tuple[int, str], int]:
-        """A column for each option that runs then and each buffer that it may write over, of which it takes one."""
+        """A column for each option that runs now and each buffer that it may overwrite; it takes at most one."""
         found: dict[tuple[int, str], int] = {}
         for column, option in enumerate(self._options):
             buffers = self._storage.overwritten_by(option) if self._moments[column] == moment else ()

@@ -1,4 +1,4 @@
-"""Where each buffer of a network lies in one arena: sizes and lifetimes in, offsets out."""
+"""Place each buffer of a network in one arena: sizes and lifetimes in, offsets out."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where each buffer begins, and the bytes of the arena.
+    """The offset of each buffer, and the size of the arena.
 
-    ``lower_bound`` is the most that lives at any step. No plan takes less. Rarely, none takes as little.
+    ``lower_bound`` is the peak of live bytes. No plan takes less; in rare cases every plan takes more.
     """
 
     offsets: dict[str, int]
@@ -38,7 +38,7 @@ class MemoryPlan:
 
     @property
     def gap(self) -> float:
-        """How many times the lower bound the arena takes; 1.0 where nothing lives."""
+        """Arena size divided by the lower bound; 1.0 if nothing is alive."""
         return self.nbytes / self.lower_bound if self.lower_bound else 1.0
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ def aligned(nbytes: int) -> int:
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
-    """The most aligned bytes that live at any step.
+    """The most aligned bytes that are alive at any step.
 
     >>> lower_bound([Buffer("a", 512, 0, 1), Buffer("b", 256, 1, 2), Buffer("c", 512, 2, 3)])
     768
@@ -65,7 +65,7 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 
 
 def plan_memory(buffers: Sequence[Buffer], *, patience: int = 4000) -> MemoryPlan:
-    """The smallest arena that greedy orders find, or else a search that looks at ``patience`` nodes at most.
+    """The smallest arena found by greedy orders, else by a search that visits at most ``patience`` nodes.
 
     Equal buffers get equal plans.
 
@@ -74,7 +74,7 @@ def plan_memory(buffers: Sequence[Buffer], *, patience: int = 4000) -> MemoryPla
     ({'a': 0, 'b': 512, 'c': 0}, 768, 1.0)
     """
     offsets, total = {buffer.name: 0 for buffer in buffers}, 0
-    # Blocks are counted in units of the alignment, so that each begins at one. What has no bytes can lie anywhere.
+    # Sizes are in units of the alignment, so every block is aligned. Empty buffers can lie anywhere.
     sized = [buffer for buffer in buffers if buffer.nbytes]
     if sized:
         puzzle = Puzzle.of([Block(aligned(b.nbytes) // ALIGNMENT_BYTES, b.first, b.last) for b in sized])
@@ -86,7 +86,7 @@ def plan_memory(buffers: Sequence[Buffer], *, patience: int = 4000) -> MemoryPla
 
 _Key = Callable[[Block], tuple[int, ...]]
 
-# What blocks are sorted by before they are placed. None of these is the best for all networks.
+# Sort keys for the greedy orders. None is the best for all networks.
 _GREEDY: tuple[_Key, ...] = (
     lambda block: (-block.size,),
     lambda block: (-block.load, -block.life, -block.size),
@@ -124,9 +124,9 @@ def _stacked(puzzle: Puzzle) -> Offsets:
 
 
 def _searched(puzzle: Puzzle, best: Offsets, patience: int) -> Offsets:
-    """``best``, or a lower stack, if a search finds one.
+    """``best``, or a lower stack if a search finds one.
 
-    The lower bound is tried first, and then what is halfway between the highest failure and the lowest stack.
+    It tries the lower bound first, then bisects between the highest failure and the lowest stack.
     """
     orders = list(_orders(puzzle, _SEARCHED))
     target, height = puzzle.bound, puzzle.height(best)
@@ -143,9 +143,9 @@ def _searched(puzzle: Puzzle, best: Offsets, patience: int) -> Offsets:
 
 
 def _found(puzzle: Puzzle, orders: Sequence[Sequence[int]], target: int, patience: int) -> tuple[Offsets | None, int]:
-    """Offsets within ``target`` by the first order that leads to some, and the nodes looked at.
+    """Offsets within ``target`` from the first order that gives any, and the number of nodes visited.
 
-    A search that succeeds seldom looks at many more nodes than there are blocks. Another order is the better bet.
+    A successful search seldom visits many more nodes than there are blocks, so another order is tried early.
     """
     share, left = max(patience // 8, 2 * len(puzzle.blocks)), patience
     for order in orders:

@@ -1,5 +1,5 @@
-"""The operations of a graph that are no problems: operators of PyTorch, which are called as they are, views, and
-concatenation. A part that is read where it lies is an operation of plans alone."""
+"""Operations of a graph that are not problems: operators of PyTorch, called as they are, views and concatenations. A
+``Part``, which is read in place, occurs only in plans."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from convwright.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Foreign(Record):
-    """An operator of PyTorch's by its name. ``arguments`` is the strict JSON of its positional arguments and of those
-    by name, in which ``{"tensor": 0}`` is the first of ``inputs``. What the operator gives after ``results`` is
-    dropped."""
+    """An operator of PyTorch, by name. ``arguments`` is strict JSON of its positional and keyword arguments, in which
+    ``{"tensor": 0}`` stands for the first of ``inputs``. Outputs beyond ``results`` are dropped."""
 
     kind: ClassVar[str] = "foreign"
 
@@ -46,7 +45,7 @@ class Foreign(Record):
 
 @dataclass(frozen=True, slots=True)
 class View(Record):
-    """``y`` is the memory of ``x`` with other sizes; both are dense, with the last dimension innermost."""
+    """``y`` is the memory of ``x`` with another shape. Both are dense, with the last dimension innermost."""
 
     kind: ClassVar[str] = "view"
 
@@ -55,7 +54,7 @@ class View(Record):
 
     def __post_init__(self) -> None:
         if prod(self.x.shape) != prod(self.y.shape) or self.x.dtype is not self.y.dtype:
-            raise BadInput(f"a view keeps elements and dtype, got {self.x.shape} and {self.y.shape}")
+            raise BadInput(f"a view must keep the element count and the dtype, got {self.x.shape} and {self.y.shape}")
 
     @property
     def key(self) -> str:
@@ -72,7 +71,7 @@ class View(Record):
 
 @dataclass(frozen=True, slots=True)
 class Join(Record):
-    """``y`` is the ``inputs`` one after the other along a dimension."""
+    """``y`` is the concatenation of ``inputs`` along a dimension."""
 
     kind: ClassVar[str] = "join"
 
@@ -89,7 +88,7 @@ class Join(Record):
             or together != self.y.shape[self.dim]
             or {each.dtype for each in self.inputs} != {self.y.dtype}
         ):
-            raise BadInput(f"{shapes} along dimension {self.dim} are no {self.y.dtype} {self.y.shape}")
+            raise BadInput(f"{shapes} along dimension {self.dim} do not make a {self.y.dtype} {self.y.shape}")
 
     @property
     def key(self) -> str:
@@ -97,7 +96,7 @@ class Join(Record):
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each input begins in the output."""
+        """Where each input starts in the output."""
         sizes = [each.shape[self.dim] for each in self.inputs]
         return tuple(accumulate(sizes[:-1], initial=0))
 
@@ -112,8 +111,8 @@ class Join(Record):
 
 @dataclass(frozen=True, slots=True)
 class Part(Record):
-    """``y`` is a part of ``x`` and lies in its memory: as many elements along a dimension as ``y`` has, the first of
-    which is number ``start``."""
+    """``y`` is a part of ``x`` in its memory: the elements along one dimension from number ``start`` on, as many as
+    ``y`` has."""
 
     kind: ClassVar[str] = "part"
 
@@ -128,7 +127,7 @@ class Part(Record):
             raise BadInput(f"{self.x.shape} has no part from {self.start} on along dimension {self.dim}")
         others = [(*shape[: self.dim], *shape[self.dim + 1 :]) for shape in (self.x.shape, self.y.shape)]
         if others[0] != others[1] or self.x.dtype is not self.y.dtype:
-            raise BadInput(f"{self.y.dtype} {self.y.shape} is no part of {self.x.dtype} {self.x.shape}")
+            raise BadInput(f"{self.y.dtype} {self.y.shape} is not a part of {self.x.dtype} {self.x.shape}")
 
     @property
     def end(self) -> int:
@@ -148,6 +147,6 @@ class Part(Record):
 
 
 Operation = Problem | Foreign | View | Join | Part
-# What runs nothing, and what runs no candidate.
+# Operations that run nothing, and operations without a candidate.
 NOTHING_RUNS = (View, Join, Part)
 NO_PROBLEM = (Foreign, *NOTHING_RUNS)

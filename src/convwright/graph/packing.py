@@ -1,4 +1,4 @@
-"""Blocks that live at the same time, stacked as low as can be: one by one in some order, or by a search."""
+"""Stack blocks with lifetimes as low as possible: one by one in some order, or by a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
-# Above every offset: where a block that is placed is kept out of a minimum.
+# Above every offset: the floor of a placed block, so that a minimum ignores it.
 _PLACED = 1 << 62
 
 # The offset of each block.
@@ -17,7 +17,7 @@ Offsets = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``size`` that must lie somewhere from ``first`` to ``last``. ``load`` is the most that lives at any of these."""
+    """``size`` to be placed from step ``first`` to step ``last``. ``load`` is the peak of live sizes in this time."""
 
     size: int
     first: int
@@ -31,16 +31,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """Blocks by number, and which of them meet.
+    """Numbered blocks, and which of them are alive together.
 
-    Moments are the steps that count. What lives at any other step lives together at a moment as well.
+    Moments are the steps that matter: what is alive at any other step is also alive together at one of them.
     """
 
     blocks: tuple[Block, ...]
-    moments: tuple[tuple[int, ...], ...]  # the blocks that live at each
-    loads: tuple[int, ...]  # how much lives at each
-    spans: tuple[tuple[int, int], ...]  # of each block: its first moment, and the one after its last
-    rivals: tuple[tuple[int, ...], ...]  # of each block: the others that it meets
+    moments: tuple[tuple[int, ...], ...]  # the blocks alive at each moment
+    loads: tuple[int, ...]  # the total size alive at each moment
+    spans: tuple[tuple[int, int], ...]  # for each block, its first moment and the one after its last
+    rivals: tuple[tuple[int, ...], ...]  # for each block, the others alive at the same time
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Puzzle:
@@ -63,7 +63,7 @@ class Puzzle:
 
     @property
     def bound(self) -> int:
-        """The most that lives at any step: nothing is lower."""
+        """The lower bound: the peak of live sizes."""
         return max(self.loads)
 
     def height(self, offsets: Offsets) -> int:
@@ -71,9 +71,9 @@ class Puzzle:
 
 
 def stack(puzzle: Puzzle, order: Sequence[int], limit: int, *, tightest: bool) -> Offsets | None:
-    """Each block in its turn at the lowest place that is free during its life, or in the tightest gap between others.
+    """Place each block in turn at the lowest free offset, or with ``tightest`` in the tightest gap.
 
-    A block that fits into no gap goes on top. None where one reaches ``limit``.
+    A block that fits into no gap goes on top. None if a block reaches ``limit``.
     """
     offsets, sizes = [-1] * len(puzzle.blocks), [block.size for block in puzzle.blocks]
     for number in order:
@@ -94,22 +94,23 @@ def stack(puzzle: Puzzle, order: Sequence[int], limit: int, *, tightest: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A stack that is not complete."""
+    """An incomplete stack."""
 
-    placed: dict[int, int]  # blocks with their offsets, from the lowest to the highest
-    at: int  # where the last of them lies
-    turn: int  # its place in the order
-    floors: list[int]  # how low each other block can still be
-    loads: Sequence[int]  # how much is not placed yet, at each moment
-    waiting: Sequence[int]  # the blocks that are not placed yet, in the order
+    placed: dict[int, int]  # offsets of placed blocks, lowest first
+    at: int  # offset of the last one
+    turn: int  # its position in the order
+    floors: list[int]  # the lowest possible offset of each other block
+    loads: Sequence[int]  # the total size not placed yet, at each moment
+    waiting: Sequence[int]  # blocks not placed yet, in the order
 
 
 def search(puzzle: Puzzle, order: Sequence[int], target: int, nodes: int) -> tuple[Offsets | None, int]:
-    """Offsets within ``target``, and the nodes looked at. None after fewer than ``nodes``: there are no such offsets.
+    """Offsets within ``target``, and the number of nodes visited. None with fewer than ``nodes``: no such offsets
+    exist.
 
-    Blocks are placed from the lowest to the highest, each on top of those that it meets. Of several that would lie
-    equally low, the first in ``order`` is tried first. This leaves nothing out: in a stack of which no block can be
-    moved to a lower place, each lies on the ground or on another.
+    Blocks are placed from low to high, each on top of those that are alive with it. Of several at the same height, the
+    first in ``order`` is tried first. The search is complete: in a stack where no block can move down, each block lies
+    on the ground or on another.
     """
     turns = {number: turn for turn, number in enumerate(order)}
     root = _Node({}, 0, -1, [0] * len(puzzle.blocks), puzzle.loads, order)
@@ -127,10 +128,10 @@ def search(puzzle: Puzzle, order: Sequence[int], target: int, nodes: int) -> tup
 
 
 def _next(puzzle: Puzzle, node: _Node, turns: dict[int, int], target: int) -> list[int]:
-    """The blocks that can come next, the lowest first.
+    """The blocks that can come next, lowest first.
 
-    None leaves room below itself for a whole other one, which could be moved there from wherever it comes to lie. None
-    is so high that what still lives together at some moment does not fit above.
+    A block is skipped if it leaves room below for another whole block, which could move there. It is also skipped if
+    the remaining blocks of some moment no longer fit above it.
     """
     floors = node.floors
     below = min([floors[number] + puzzle.blocks[number].size for number in node.waiting])
@@ -141,7 +142,7 @@ def _next(puzzle: Puzzle, node: _Node, turns: dict[int, int], target: int) -> li
 
 
 def _with(puzzle: Puzzle, node: _Node, number: int, turn: int, target: int) -> _Node | None:
-    """``node`` and one more block; None where the rest cannot fit any more."""
+    """``node`` with one more block; None if the rest no longer fits."""
     at, size, (begin, end) = node.floors[number], puzzle.blocks[number].size, puzzle.spans[number]
     floors, loads = node.floors.copy(), list(node.loads)
     for rival in puzzle.rivals[number]:
@@ -151,7 +152,7 @@ def _with(puzzle: Puzzle, node: _Node, number: int, turn: int, target: int) -> _
     for moment in range(begin, end):
         loads[moment] -= size
     for moment, load in enumerate(loads):
-        # Floors rise to the new block's top at most. Most moments have room enough above that.
+        # Floors rise at most to the new block's top. Most moments have enough room above that.
         if load > target - at - size and min([floors[alive] for alive in puzzle.moments[moment]]) + load > target:
             return None
     waiting = [other for other in node.waiting if other != number]

@@ -1,8 +1,8 @@
-"""In which states the values of a graph can lie: dense in a layout, or in a slice of a larger value's memory.
+"""The states of a graph's values: dense in a layout, or in a slice of a larger value's memory.
 
-What is concatenated may be written where the whole will lie. Then nothing is copied, and a whole that is itself a part
-of a larger one, or begins like it, lies in the memory of that one. What is cut out of a value may be read where that
-value lies, and a value whose parts are concatenated again lies where they do.
+A concatenated value may be written directly to its place in the whole, which saves a copy. A whole that is itself a
+part of a larger one, or begins like it, lies in the larger one's memory. A part cut out of a value may be read in
+place, and a value whose parts are all concatenated again lies where they do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convwright.graph.graph import Graph, Node
 from convwright.graph.layouts import dense, layouts_of
 from convwright.graph.operations import Foreign, Join, View
 
-# A value that is a part of several wholes has slices of so many at most.
+# The most slices of a value that is part of several wholes.
 _MOST_SLICES = 2
 
 
@@ -32,7 +32,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a value lies. ``slice`` is where in a larger one, from ``offset_bytes`` of its memory on."""
+    """The layout of a value. ``slice`` is its place in a larger value, ``offset_bytes`` the offset in that memory."""
 
     layout: Layout
     spec: TensorSpec
@@ -41,7 +41,7 @@ class State:
 
     @property
     def name(self) -> str:
-        """What the joint choice calls it.
+        """The name of this state in the joint choice.
 
         >>> from convwright.core.dtype import DType
         >>> State(Layout.NHWC, TensorSpec((1, 8), DType.FP32), Slice("cat", 1, 16)).name
@@ -52,18 +52,18 @@ class State:
 
 
 class States:
-    """The states of each value of a graph; ``sliced`` says whether slices are among them."""
+    """The states of each value of a graph; ``sliced`` says whether slices are included."""
 
     def __init__(self, graph: Graph, *, sliced: bool = True) -> None:
         self._graph, self._sliced = graph, sliced
 
     def dense(self, value: str, layout: Layout) -> State:
-        """In a layout or, where a value has one only, in that."""
+        """Dense in this layout, or in the value's only layout."""
         spec = dense(self._graph.values[value], layout)
         return State(spec.layout if spec.layout in layouts_of(spec) else Layout.NCHW, spec)
 
     def sliced(self, value: str, layout: Layout) -> tuple[State, ...]:
-        """In slices of larger values that lie in a layout."""
+        """In slices of larger values that have this layout."""
         return tuple(self.within(value, part, layout) for part in self.slices.get(value, ()))
 
     def within(self, value: str, part: Slice, layout: Layout) -> State:
@@ -97,7 +97,7 @@ class States:
 
     @once
     def slices(self) -> Mapping[str, tuple[Slice, ...]]:
-        """Of each value that is a part or has parts: where it can lie."""
+        """The possible slices of each value that is a part or has parts."""
         found: dict[str, tuple[Slice, ...]] = {}
         joins: list[Node] = []
         if not self._sliced:
@@ -125,8 +125,8 @@ class States:
 
     @once
     def cuts(self) -> Mapping[str, Slice]:
-        """Of each value that is cut out of another: where it was there. Values that PyTorch's operators or the caller
-        make lie in memory of their own, and are not among the others."""
+        """The place of each value that is cut out of another. Values that PyTorch's operators or the caller allocate
+        have memory of their own and are left out."""
         own = {
             value for node in self._graph.nodes if not isinstance(node.operation, Foreign | View)
             for value in node.writes
@@ -138,7 +138,7 @@ class States:
         }
 
     def _put_together(self, join: Node) -> Iterator[tuple[str, int]]:
-        """Values all of whose parts follow one another in a concatenation, and where they begin there."""
+        """Values whose parts are all consecutive in a concatenation, and where they start in it."""
         assert isinstance(join.operation, Join)
         dim, values, parts = join.operation.dim, self._graph.values, [value for _, value in join.reads]
         for first, start in enumerate(join.operation.starts):
@@ -152,7 +152,7 @@ class States:
 
 
 def parts_within(cut: Slice, places: Iterable[Slice]) -> list[Slice]:
-    """Where a part lies whose value lies in ``places``."""
+    """The slices of a part whose value lies in ``places``."""
     return [
         Slice(place.whole, cut.dim, place.start + cut.start)
         for place in places if place.dim == cut.dim or place.whole == cut.whole
@@ -164,7 +164,7 @@ def _shifted(places: Iterable[Slice], start: int) -> list[Slice]:
 
 
 def _begun_by(node: Node, larger: Node, found: Mapping[str, tuple[Slice, ...]]) -> Iterator[Slice]:
-    """Where the parts of ``node`` follow one another in a larger concatenation."""
+    """Where the parts of ``node`` are consecutive in a larger concatenation."""
     assert isinstance(larger.operation, Join)
     parts, others = ([value for _, value in each.reads] for each in (node, larger))
     for first in range(len(others) - len(parts) + 1):

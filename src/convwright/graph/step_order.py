@@ -1,4 +1,4 @@
-"""An order of steps in which little lives at once: what each step needs and uses in, an order out."""
+"""Order steps so that little memory is alive at once: what each step needs and uses → an order."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-# So many sets of steps that have run are looked at. Networks of chains and short branches have fewer.
+# The most sets of finished steps to visit. Networks of chains and short branches have fewer.
 _PATIENCE = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A step. ``after`` are the numbers of the steps that it waits for, ``uses`` the buffers that it reads or writes.
-    It may write over one of the buffers ``overwrites`` that no later step uses."""
+    It may overwrite one of the buffers ``overwrites`` that no later step uses."""
 
     after: tuple[int, ...]
     uses: frozenset[str]
@@ -24,11 +24,10 @@ class Task:
 def best_order(
     tasks: Sequence[Task], nbytes: Mapping[str, int], kept: Iterable[str] = (), *, patience: int = _PATIENCE
 ) -> tuple[int, ...]:
-    """The order of the tasks in which the fewest bytes live at once: the given one unless another is better.
+    """The order of the tasks with the least peak memory; the given order unless another is better.
 
-    A buffer lives from its first use to its last, or to the end if it is ``kept``; what is not in ``nbytes`` is not
-    counted. The search is exact unless it has looked at ``patience`` sets of tasks. Then the best of a few orders is
-    taken.
+    A buffer lives from its first use to its last, or to the end if it is ``kept``. Buffers not in ``nbytes`` do not
+    count. The search is exact unless it reaches ``patience`` sets of tasks; then the best of a few orders is returned.
 
     >>> wide, other = Task((), frozenset("a")), Task((), frozenset("c"))
     >>> tasks = [wide, other, Task((0,), frozenset("ab")), Task((2, 1), frozenset("bcd"))]
@@ -50,7 +49,7 @@ def best_order(
 
 
 class _Walk:
-    """Sets of tasks that have run, as bits of a number, and what lives after them."""
+    """Sets of finished tasks, as bits of a number, and what is alive after them."""
 
     def __init__(self, tasks: Sequence[Task], nbytes: Mapping[str, int], kept: Iterable[str]) -> None:
         self._tasks, self._nbytes, self._kept = tasks, nbytes, frozenset(kept)
@@ -67,7 +66,7 @@ class _Walk:
 
     @property
     def least(self) -> int:
-        """No order takes less than the task that needs most by itself."""
+        """A lower bound: the memory of the task that needs most by itself."""
         found = [0]
         for task, uses in zip(self._tasks, self._uses, strict=True):
             saved = max((self._nbytes[each] for each in uses if each in task.overwrites), default=0)
@@ -75,7 +74,7 @@ class _Walk:
         return max(found)
 
     def run(self, number: int, done: int, alive: int) -> tuple[int, int]:
-        """The bytes that live while a task runs, and after it."""
+        """The bytes that are alive while a task runs, and after it."""
         task, now = self._tasks[number], done | 1 << number
         born = freed = saved = 0
         for buffer in self._uses[number]:
@@ -96,7 +95,7 @@ class _Walk:
         return most
 
     def frugal(self, preference: Sequence[int]) -> tuple[int, ...]:
-        """Always the task after which least lives, and of several the first in ``preference``."""
+        """Always the task after which least is alive; of several, the first in ``preference``."""
         rank = {number: place for place, number in enumerate(preference)}
         ready, order, done, alive = list(self._ready), list[int](), 0, 0
         while ready:
@@ -108,14 +107,14 @@ class _Walk:
         return tuple(order)
 
     def _then(self, ready: Iterable[int], number: int, done: int) -> list[int]:
-        """What is ready after a task, in the given order."""
+        """The tasks that are ready after this one, in the given order."""
         freed = [each for each in self._next[number] if not self._after[each] & ~done]
         return sorted({*ready, *freed} - {number})
 
     def search(self, below: int, patience: int) -> tuple[tuple[int, ...] | None, bool]:
-        """The best order in which less lives than ``below``, if there is one, and whether all were looked at."""
+        """The best order with a peak below ``below``, if any, and whether all orders were covered."""
         whole, seen = (1 << len(self._tasks)) - 1, set[int]()
-        # The set with the lowest peak so far goes on, and of several the one of most tasks.
+        # Continue with the set of the lowest peak; of several, with the one of most tasks.
         heap: list[tuple[int, int, tuple[int, ...], int, int, list[int]]] = [(0, 0, (), 0, 0, self._ready)]
         while heap and len(seen) < patience:
             peak, _, order, done, alive, ready = heappop(heap)
@@ -125,7 +124,7 @@ class _Walk:
                 continue
             seen.add(done)
             ran = [(number, *self.run(number, done, alive)) for number in ready]
-            # A task that makes nothing worse comes first: it leaves no more alive than there was, now and later.
+            # A task that leaves no more alive than before, and needs no higher peak, can always come first.
             free = [each for each in ran if each[1] <= peak and each[2] <= alive]
             for number, during, after in free[:1] or ran:
                 now = done | 1 << number

@@ -1,4 +1,4 @@
-"""Engines for several sizes of the input, which take turns in one arena."""
+"""One engine per bucket. They share weights and one arena, and run one at a time."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
 
 
 class BucketedEngine:
-    """A network that is planned for inputs of several shapes. Called, it gives what the model gives.
+    """A network planned for several input shapes. Call it like the model.
 
-    ``engines`` are those for one shape each, by their bucket. They share weights and one arena. A batch that is no
-    bucket's is padded to the next larger one, and one that is larger than all is split. Threads
-    that call it take turns.
+    ``engines`` maps each bucket to its engine. They share weights and one arena. A batch that matches no bucket is
+    padded to the next larger one; a batch above the largest is split. Only one thread runs at a time; others wait.
     """
 
     def __init__(self, engines: Mapping[Bucket, Engine], whole: str | None) -> None:
@@ -52,7 +51,7 @@ class BucketedEngine:
     def of(
         cls, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None, on_failure: OnFailure
     ) -> BucketedEngine:
-        """Make engines ready that share weights and one arena. ``whole`` is why batches must not be padded or split."""
+        """Prepare engines with shared weights and one arena. ``whole`` is why batches must not be padded or split."""
         needed = max(
             arena_bytes(each.assignment, plans_of(each.assignment, device, each.kernels)) for each in planned.values()
         )
@@ -63,13 +62,13 @@ class BucketedEngine:
         return cls(engines, whole)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in memory of their own."""
+        """The model's outputs for these inputs, in new memory."""
         given, _ = torch_api.flatten(inputs)
         engine = self._by_shapes.get(_shapes_of(given))
         return self._by_rows(given) if engine is None else engine(*inputs)
 
     def _by_rows(self, given: list[Any]) -> Any:
-        """The outputs of a batch that no bucket has, computed in runs of larger or smaller ones."""
+        """The outputs of a batch whose size is no bucket: computed in runs of other sizes."""
         batch, sizes = self._fitting(given)
         outputs, nesting = list[Tensor](), None
         with self.largest.turn, undisturbed(self.device):
@@ -84,7 +83,7 @@ class BucketedEngine:
         return torch_api.unflatten(outputs, nesting)
 
     def _fitting(self, given: list[Any]) -> tuple[int, dict[int, Engine]]:
-        """The size of a batch, and the engines that take such images, by the size of their batch."""
+        """The size of the batch, and the engines for images of this shape by batch size."""
         wanted = _images(_shapes_of(given))
         sizes = {
             images[0]: engine
@@ -96,28 +95,31 @@ class BucketedEngine:
                 str(tuple(each.shape)) if isinstance(each, Tensor) else type(each).__name__ for each in given
             )
             names = ", ".join(map(bucket_text, self.engines))
-            raise BadInput(f"no bucket takes {got}: all sizes but the batch must be those of a bucket, here {names}")
+            raise BadInput(f"no bucket takes {got}: all sizes except the batch must match a bucket, here {names}")
         batch, (engine, *_) = wanted[0], sizes.values()
         if (reason := engine.objection(given, batch)) is not None:
             raise BadInput(reason)
         if self._whole is not None:
-            raise BadInput(f"no bucket has a batch of {batch}, and it cannot be padded or split: {self._whole}")
+            raise BadInput(
+                f"no bucket has a batch of {batch}, and it cannot be padded or split: {self._whole}; "
+                f"add {batch} to `buckets`"
+            )
         return batch, dict(sorted(sizes.items()))
 
     def clone(self) -> BucketedEngine:
-        """An engine that another thread may call at the same time. It shares the weights, and has memory of its own."""
+        """An engine with the same weights and its own memory, which another thread may call at the same time."""
         engine = self.largest
         arena = Arena(engine.arena_bytes, engine.device)
         return BucketedEngine({bucket: each.clone(arena) for bucket, each in self.engines.items()}, self._whole)
 
     def update(self, model: nn.Module) -> None:
-        """Take the weights that ``model`` has by now, as ``Engine.update`` does."""
+        """Copy the current weights of ``model``; see ``Engine.update``."""
         for engine in self.engines.values():
             engine.update(model)
 
     def save(self, folder: Path | str, *, kernels: bool = False) -> None:
-        """Write the plans and the weights to a folder, from which ``load`` makes the engine again; with ``kernels`` the
-        compiled kernels as well, as ``Engine.save`` does."""
+        """Write the plans and the weights to a folder, which ``load`` reads. ``kernels=True`` adds the compiled
+        kernels, as in ``Engine.save``."""
         planned = {bucket: engine.blueprint for bucket, engine in self.engines.items()}
         facts = self.largest.facts
         compiled = kernels_written(planned.values(), facts) if kernels else None
@@ -128,16 +130,16 @@ class BucketedEngine:
         return "\n\n".join(f"bucket {bucket_text(each)}:\n{engine.explain()}" for each, engine in self.engines.items())
 
     def memory_report(self) -> MemoryReport:
-        """The arena as the bucket fills it that needs most of it, and the weights of all buckets."""
+        """The arena of the bucket that uses most of it, and the weights of all buckets."""
         held = chain.from_iterable(engine.held for engine in self.engines.values())
         return replace(self.largest.memory_report(), weights=nbytes_of(held))
 
     def profile(self, *inputs: Any) -> Profile:
-        """What each step takes where it runs, on inputs of a bucket; by default in the largest."""
+        """The time of each step in the engine, for inputs of a bucket; by default for the largest bucket."""
         return (self._taking(inputs) if inputs else self.largest).profile(*inputs)
 
     def compare(self, model: nn.Module, *inputs: Any, **options: Any) -> Comparison:
-        """Hold each step against float64 on inputs of a bucket, as ``Engine.compare`` does."""
+        """Compare each step with float64, for inputs of a bucket; see ``Engine.compare``."""
         return self._taking(inputs).compare(model, *inputs, **options)
 
     @property
@@ -146,30 +148,30 @@ class BucketedEngine:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of the one block in which the steps of all buckets write."""
+        """Size of the one memory block that all buckets use."""
         return self.largest.arena_bytes
 
     @property
     def largest(self) -> Engine:
-        """The engine that needs most of the arena, and of those that need as much the one for the largest input."""
+        """The engine that uses most of the arena; of several such, the one with the largest input."""
         return max(self.engines.values(), key=lambda engine: (engine.arena_bytes, _numbers(_shapes(engine))))
 
     def _taking(self, inputs: tuple[Any, ...]) -> Engine:
         shapes = _shapes_of(torch_api.flatten(inputs)[0])
         if shapes not in self._by_shapes:
             names = ", ".join(map(bucket_text, self.engines))
-            raise BadInput(f"the inputs must have all sizes of a bucket, here {names}")
+            raise BadInput(f"the inputs must have exactly the sizes of a bucket, here {names}")
         return self._by_shapes[shapes]
 
 
 def planned_in_buckets(
     model: nn.Module, inputs: tuple[Any, ...], buckets: Iterable[Any], plan: _Plan, on_failure: OnFailure
 ) -> BucketedEngine:
-    """Plan a model for each bucket. ``inputs`` are an example, which is repeated or cut to the sizes of each."""
+    """Plan a model for each bucket. ``inputs`` is an example, which is repeated or cut to each bucket's sizes."""
     tensors, nesting = torch_api.flatten(inputs)
     shapes = {bucket: shapes_of(bucket, tensors) for bucket in map(bucket_of, buckets)}
     if not shapes:
-        raise BadInput("`buckets` must have at least one bucket")
+        raise BadInput("`buckets` must hold at least one bucket, got none")
     if len(set(shapes.values())) < len(shapes):
         raise BadInput(f"two of the buckets {', '.join(map(bucket_text, shapes))} have the same sizes")
 
@@ -187,7 +189,7 @@ def _whole(
 ) -> str | None:
     """Why batches must not be padded or split."""
     if len({repr(each.structure) for each in planned.values()}) > 1:
-        return "the model nests its outputs otherwise in other buckets"
+        return "the model nests its outputs differently in different buckets"
     batches = dict[int, Shapes]()
     for bucket, each in planned.items():
         specs, shapes = each.assignment.tensors | each.assignment.constants, _shapes(each)
@@ -196,15 +198,14 @@ def _whole(
         batches[images[0]] = min(batches.get(images[0], shapes), shapes, key=_numbers)
         for place, name in enumerate(each.assignment.outputs):
             if specs[name].shape[:1] != images[:1]:
-                return f"output {place} does not have the batch as its first dimension in bucket {bucket_text(bucket)}"
+                return f"the first dimension of output {place} is not the batch in bucket {bucket_text(bucket)}"
     if not batches:
         return "the first dimension of every input must be the batch"
     return why_whole(model, example(min(batches.values(), key=_numbers)), batches)
 
 
 def _runs(batch: int, sizes: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-    """Where each run begins, how many images it computes, and the size of its bucket: the largest until the smallest
-    that takes what is left.
+    """Start, number of images, and bucket size of each run: the largest bucket, until a smaller one takes the rest.
 
     >>> list(_runs(40, (1, 8, 16))), list(_runs(3, (1, 8)))
     ([(0, 16, 16), (16, 16, 16), (32, 8, 8)], [(0, 3, 8)])
@@ -216,7 +217,7 @@ def _runs(batch: int, sizes: Iterable[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _images(shapes: Shapes) -> tuple[int, Shapes] | None:
-    """The size of a batch, and the shapes without it; None where not all inputs are batches of this size."""
+    """The batch size, and the shapes without it; None if the inputs are not all batches of one size."""
     batches = {shape[:1] for shape in shapes}
     if len(batches) != 1 or batches & {(), (0,)}:
         return None
@@ -228,7 +229,7 @@ def _shapes(of: Engine | Blueprint) -> Shapes:
 
 
 def _shapes_of(given: Iterable[Any]) -> Shapes:
-    """The shapes of tensors; what is none has no shape."""
+    """The shape of each input, None for one that is not a tensor."""
     return tuple(tuple(each.shape) if isinstance(each, Tensor) else () for each in given)
 
 
@@ -241,6 +242,6 @@ def _flat(nested: Any) -> list[Tensor]:
 
 
 def _with_rows(tensor: Tensor, rows: int) -> Tensor:
-    """Memory for a tensor with another first dimension, which is its outermost in memory."""
+    """Empty memory like ``tensor`` with another first dimension, which is outermost in memory."""
     shape, strides = tensor.shape[1:], tensor.stride()[1:]
     return tensor.new_empty_strided((rows, *shape), (prod(shape), *strides))

@@ -1,4 +1,4 @@
-"""Engines for several buckets in one folder: a constant that several of them share is written once."""
+"""Save engines for several buckets in one folder. Constants that they share are written once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.buckets import Bucket, bucket_of, bucket_text
 from convwright.engine.saving.saved import needed, plan_of, write
 
-# What a folder says of all buckets: why batches are not padded or split, and the plans; and in each of these, what
-# its constants are called in the file.
+# Keys of the plan file: why batches are not padded or split; the plan of each bucket; and in each of these, the names
+# of its constants in the weights file.
 WHOLE, _BUCKETS, _NAMES = "whole", "buckets", "weights"
 
 
 def save_buckets(
     folder: Path, planned: Mapping[Bucket, Blueprint], device: DeviceFacts, whole: str | None, kernels: bytes | None
 ) -> None:
-    """Write all plans, their weights and their compiled ``kernels`` to a folder. ``whole`` is why batches are not
+    """Write all plans, their weights and compiled ``kernels`` to a folder. ``whole`` is the reason why batches are not
     padded or split."""
     held, plans = dict[str, Tensor](), list[dict[str, Any]]()
     for bucket, each in planned.items():
@@ -37,8 +37,8 @@ Part = tuple[Mapping[str, Any], Mapping[str, Tensor]]
 
 
 def parts_of(plan: Mapping[str, Any], constants: Mapping[str, Tensor]) -> dict[Bucket | None, Part]:
-    """The data of each engine in a folder by its bucket, and the constants by the names that it has for them. The only
-    engine of a folder without buckets has None."""
+    """The plan and the constants of each engine in a folder, by bucket. A folder without buckets has one engine, under
+    None."""
     if _BUCKETS not in plan:
         return {None: (plan, constants)}
     return {

@@ -1,4 +1,4 @@
-"""A bucket: the sizes of the input that an engine is planned for."""
+"""A bucket: the input sizes of one planned engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def bucket_of(given: Any) -> Bucket:
-    """What a user or a file gives, as a bucket.
+    """A bucket from what a user or a file gives.
 
     >>> bucket_of([1, 3, 8, 8]), bucket_of([[1, 3], [1, 4]]), bucket_of(4)
     ((1, 3, 8, 8), ((1, 3), (1, 4)), 4)
@@ -61,28 +61,28 @@ def bucket_from(text: str) -> Bucket:
 
 
 def _listed(bucket: Any) -> Shapes:
-    """The shapes of all inputs, where the bucket says them."""
+    """The shapes of all inputs, if the bucket lists them."""
     return bucket if isinstance(bucket[0], tuple) else (bucket,)
 
 
 def shapes_of(bucket: Bucket, example: Sequence[Tensor]) -> Shapes:
-    """The shapes of all inputs."""
+    """The shapes of all inputs, taking what the bucket leaves out from the example."""
     if isinstance(bucket, int):
         batches = {tuple(each.shape[:1]) for each in example}
         if len(batches) > 1 or () in batches:
             raise BadInput(
-                "a batch size is a bucket where the first dimension of every input is the batch: give tuples of shapes"
+                "a batch size can be a bucket only if it is the first dimension of every input: give shapes instead"
             )
         return tuple((bucket, *each.shape[1:]) for each in example)
     shapes = _listed(bucket)
     if [len(shape) for shape in shapes] != [each.dim() for each in example]:
         had = ", ".join(str(tuple(each.shape)) for each in example)
-        raise BadInput(f"a bucket has the dimensions of `example`, {had}, got {bucket}")
+        raise BadInput(f"a bucket must have as many dimensions as `example`, {had}, got {bucket}")
     return shapes
 
 
 def resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor repeated or cut to a shape, in its layout.
+    """A tensor repeated or cut to a shape, in the same layout.
 
     >>> resized(torch.tensor([[1, 2, 3]], dtype=torch.int8), (2, 2)).tolist()
     [[1, 2], [1, 2]]

@@ -1,5 +1,5 @@
-"""Every convolution of a model, for `tune` and `advise`.
+"""Find every convolution that a model runs, for `tune` and `advise`.
 
-Input: a model and an example. Output: its layers with the problems that they pose.
-Read first: ``layers``, ``intercept``.
+Input: a model and an example. Output: its layers, each with its problem.
+Read first: ``layers``, ``intercept``, ``distinct``.
 """

@@ -1,4 +1,4 @@
-"""The distinct problems of a network, each with the layers that pose it."""
+"""The distinct problems of a network, each with its layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.engine.capture.layers import LayerCall
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """A problem and the layers that pose it; ``calls`` is how often one run of the model computes it."""
+    """A problem and the layers that compute it. ``calls`` counts how often one run of the model does so."""
 
     problem: ConvProblem
     layers: tuple[LayerCall, ...]
@@ -22,7 +22,7 @@ class Posed:
 
     @property
     def is_gradient(self) -> bool:
-        """True where the problem comes from a backward pass alone."""
+        """True if only backward passes compute this problem."""
         return all(layer.problem != self.problem for layer in self.layers)
 
     @property
@@ -33,7 +33,7 @@ class Posed:
 def distinct(
     layers: Iterable[LayerCall], poses: Callable[[LayerCall], Iterable[ConvProblem]] = LayerCall.problems
 ) -> tuple[Posed, ...]:
-    """What the layers pose, that with the most arithmetic first: who stops a long search has done what matters."""
+    """The distinct problems of the layers, most arithmetic first, so that an interrupted search covers what matters."""
     posed: dict[ConvProblem, list[LayerCall]] = {}
     for layer in layers:
         for problem in dict.fromkeys(poses(layer)):

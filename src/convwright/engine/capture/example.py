@@ -1,4 +1,4 @@
-"""What a user gives as the input of a model: a tensor, a tuple of arguments or a dict of keyword arguments."""
+"""A model with the arguments of one call: a tensor, a tuple or a dict of keyword arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Subject:
 
     @classmethod
     def made(cls, made: object, *, by: str) -> Subject:
-        """What a function called ``by`` returned, which must be ``(model, example)``."""
+        """The subject from ``(model, example)``, which the function ``by`` must have returned."""
         if not isinstance(made, tuple) or len(made) != 2:
             given = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
             raise BadInput(f"{by!r} must return (model, example), got {given}")
@@ -59,12 +59,12 @@ class Subject:
 
     @property
     def module(self) -> nn.Module | None:
-        """The model where it is a module, whose state and names can be known."""
+        """The model if it is an ``nn.Module``, else None."""
         return self.model if isinstance(self.model, nn.Module) else None
 
     @property
     def example(self) -> tuple[Any, ...] | dict[str, Any]:
-        """The arguments, in a form that ``of`` takes."""
+        """The arguments, in a form that ``Subject.of`` accepts."""
         return self.kwargs or self.args
 
     def given(self) -> list[Tensor]:
@@ -76,7 +76,7 @@ class Subject:
 
 
 def check_complete(model: nn.Module) -> None:
-    """Refuse a model whose parameters are made by its first call."""
+    """Refuse a model with lazy parameters."""
     lazy = next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
     if lazy is not None:
-        raise BadInput(f"`model` must have all its parameters, but `{lazy}` gets its shape at the first call")
+        raise BadInput(f"`{lazy}` of the model gets its shape at the first call: call the model once before")

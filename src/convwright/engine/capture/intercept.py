@@ -1,4 +1,4 @@
-"""See every convolution that PyTorch computes, whoever asks for it and however."""
+"""Observe every convolution that PyTorch computes: modules, functions, compiled and traced programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDER = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED_ORDER = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _FULL_ORDER = (*_ORDER[:6], "transposed", "output_padding", "groups")
 
-# Functions of users' programs: they take padding="same" as it was meant.
+# Functions that users call. They resolve padding="same".
 _FUNCTIONS: dict[Any, tuple[str, ...]] = {
     torch.conv1d: _ORDER,
     torch.conv2d: _ORDER,
@@ -31,7 +31,7 @@ _FUNCTIONS: dict[Any, tuple[str, ...]] = {
     torch.conv_transpose2d: _TRANSPOSED_ORDER,
     torch.conv_transpose3d: _TRANSPOSED_ORDER,
 }
-# What programs that are compiled, traced or transformed call, and what the functions above come to.
+# Operators that compiled, traced and transformed programs call, and that the functions above end in.
 _OPERATORS: dict[Any, tuple[str, ...]] = {
     _aten.convolution.default: _FULL_ORDER,
     torch_api.aten_operator("convolution").default: _FULL_ORDER,
@@ -46,8 +46,8 @@ _TRANSPOSED = {function for function, order in (_FUNCTIONS | _OPERATORS).items()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convolution:
-    """One call, with the arguments of ``torch.nn.functional.conv2d`` or ``conv_transpose2d``, and what one of ours
-    computes behind it."""
+    """One call with the arguments of ``torch.nn.functional.conv2d`` or ``conv_transpose2d``, and the epilogue that a
+    call of ours computes with it."""
 
     x: Tensor
     w: Tensor
@@ -67,19 +67,19 @@ class Convolution:
 
 
 class Watcher:
-    """What is told of each call; subclasses say what they do with it."""
+    """Receives each call; subclasses decide what to do with it."""
 
     def convolution(self, call: Convolution, output: Tensor) -> None: ...
 
     def function(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        """Any other function of PyTorch's that a program called."""
+        """Any other function of PyTorch that the program calls."""
 
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Tell ``watcher`` of every convolution that this thread computes. Compiled models run as they were written."""
+    """Report every convolution of this thread to ``watcher``. Compiled models run as they were written."""
     functions = _Functions(watcher)
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:
@@ -94,8 +94,8 @@ class _Functions(TorchFunctionMode):
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
         self.watcher = watcher
-        self.told = False  # of the convolution that is being computed now
-        self.silent = False  # while one of our own calls is computed, and told of
+        self.told = False  # whether the current convolution was reported
+        self.silent = False  # while one of our own calls, already reported, is computed
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.silent:
             return func(*args, **kwargs)
-        if func not in _FUNCTIONS or is_transformed():  # in vmap, whose tensors only operators turn into real ones
+        if func not in _FUNCTIONS or is_transformed():  # under vmap only operators see real tensors
             result = func(*args, **kwargs)
             self.watcher.function(func, args, kwargs, result)
             return result
@@ -116,7 +116,7 @@ class _Functions(TorchFunctionMode):
         return result
 
     def around(self, call: Call, compute: Callable[[], Tensor]) -> Tensor:
-        """Tell of one of our own calls as one, whatever PyTorch's functions it is computed by here."""
+        """Report one of our own calls once, whichever of PyTorch's functions compute it."""
         if is_transformed() or self.silent:
             return compute()
         self.silent = True

@@ -1,4 +1,4 @@
-"""Every convolution that a model runs on an example, as problems with the names of its layers."""
+"""Every convolution that a model runs on an example, as a problem with the name of its layer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from convwright.torch_api import AnyConvolution
 class LayerCall:
     """One convolution of a model and how often it runs.
 
-    ``name`` is the path of its module ("layer1.0.conv1"), or "functional#3" behind the path of the module that calls
-    the function itself. ``problem`` is the forward problem, or for a transposed convolution the backward_data problem
-    that it is; ``wanted`` says which gradients a training step takes. ``follows`` is what comes directly behind it and
-    could be fused, unless something is already. ``own_weight`` says that its weight is a parameter or buffer, and not
-    made anew in each run.
+    ``name`` is the path of its module ("layer1.0.conv1"). A function call is named "functional#3" after the path of
+    the module that makes it. ``problem`` is the forward problem; a transposed convolution has a backward_data problem.
+    ``wanted`` lists the gradients that a training step computes. ``follows`` lists the functions directly after it that
+    a kernel could fuse, unless the call is fused already. ``own_weight`` is True if its weight is a parameter or a
+    buffer, False if each run computes it anew.
     """
 
     name: str
@@ -47,18 +47,18 @@ class LayerCall:
     own_weight: bool = True
 
     def problems(self) -> Iterator[ConvProblem]:
-        """The problem itself and those of the gradients that are needed."""
+        """The problem itself and the problems of the gradients that are needed."""
         yield self.problem
         yield from (each for each in gradient_problems(self.problem, self.wanted) if each is not None)
 
     def fused_problems(self, policy: Policy, device: DeviceFacts) -> Iterator[ConvProblem]:
-        """Those of the gradients with what stands ahead of them, which a step asks for where kernels fuse that."""
+        """Gradient problems that include the derivative of the epilogue, which a step uses if a kernel fuses it."""
         yield from (each for each in fused_problems(self.problem, self.wanted, policy, device) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The convolutions of one run. ``left_out`` are those that are no problem known here, by name, with the reason."""
+    """The convolutions of one run. ``left_out`` gives the reason for each one that no problem describes, by name."""
 
     layers: tuple[LayerCall, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -68,8 +68,8 @@ class Recording:
 def convolutions_of(model: Model, example: object, *, backward: bool = False) -> tuple[LayerCall, ...]:
     """Every convolution that ``model`` runs on ``example``, in the order in which they first run.
 
-    The model runs once, in its present mode, without gradients unless ``backward`` asks which are needed; its state
-    is restored. Convolutions of any origin are seen: modules, functions, scripted and compiled models.
+    The model runs once, in its present mode; its state is restored afterwards. It runs without gradients unless
+    ``backward`` asks which are needed. Modules, functions, scripted and compiled models are all covered.
 
     >>> layers = convolutions_of(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), torch.ones(1, 3, 8, 8))
     >>> layers[0].name, layers[0].problem.y.shape, [follower.op for follower in layers[0].follows]
@@ -79,7 +79,7 @@ def convolutions_of(model: Model, example: object, *, backward: bool = False) ->
 
 
 def record(subject: Subject, *, backward: bool = False) -> Recording:
-    """``convolutions_of`` with what was left out, and the device on which the first of them runs."""
+    """Like ``convolutions_of``, with what was left out and the device of the first convolution."""
     recorder = _Recorder(subject.module)
     with unchanged(subject.module), unwritten(subject.given()), ExitStack() as stack:
         stack.enter_context(torch.enable_grad() if backward else torch.no_grad())
@@ -91,7 +91,7 @@ def record(subject: Subject, *, backward: bool = False) -> Recording:
 
 
 def _result(subject: Subject) -> Any:
-    """What the model returns. That it does not run is a mistake in the model or in its example."""
+    """The model's result. If it does not run, the model or its example is wrong."""
     try:
         return subject()
     except ConvwrightError:
@@ -102,7 +102,7 @@ def _result(subject: Subject) -> Any:
 
 @dataclass(slots=True, eq=False)
 class _Seen:
-    """One layer while the model runs; its problem does not change, so that a layer of two sizes is seen twice."""
+    """One layer while the model runs. A module called with two sizes counts as two layers."""
 
     call: LayerCall
     trails: list[Trail] = field(default_factory=list)
@@ -150,7 +150,7 @@ class _Recorder(Watcher):
 
     @contextmanager
     def names_kept(self) -> Iterator[None]:
-        """Know at each moment which module runs."""
+        """Keep track of the module that is running."""
 
         def enter(module: nn.Module, _args: Any) -> None:
             self._running.append(module)
@@ -168,8 +168,8 @@ class _Recorder(Watcher):
         return self._paths[self._running[-1]] if self._running else ""
 
     def _is_own(self, call: Convolution) -> bool:
-        """Whether the convolution reads a parameter or buffer itself, and no copy that parametrization or autocast
-        makes of it."""
+        """Whether the convolution reads a parameter or buffer itself, rather than a copy made by parametrization or
+        autocast."""
         weight = call.w
         if _autocasts(call.x) and lowered_dtype(weight) is not weight.dtype:
             return False
@@ -179,7 +179,7 @@ class _Recorder(Watcher):
         path = self._path()
         if self._running and isinstance(self._running[-1], AnyConvolution):
             return path or type(self._running[-1]).__name__
-        # A parameter is the same layer each time; of a weight that was just made nobody can say so.
+        # The same parameter means the same layer. A weight that was just computed identifies no layer.
         weights = self._functional.setdefault(path, [])
         if not isinstance(weight, nn.Parameter) or not any(weight is known for known in weights):
             weights.append(weight if isinstance(weight, nn.Parameter) else None)
@@ -190,7 +190,7 @@ class _Recorder(Watcher):
 
 
 def _paths(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Modules with their paths; what compiling and scripting put around and in place of them has none."""
+    """Modules with their paths, without the wrappers of compiling and scripting."""
     for path, module in model.named_modules():
         wrapped = hasattr(module, "_orig_mod")
         if not wrapped and not isinstance(module, torch.jit.ScriptModule):
@@ -198,7 +198,7 @@ def _paths(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
 
 
 def _problem(call: Convolution) -> ConvProblem:
-    """The problem that a call poses; what is none for a reason of its own is refused in words."""
+    """The problem of a call. A call that no problem describes raises an error with the reason."""
     x, w = call.x.detach(), call.w.detach()
     bias, residual = (None if each is None else each.detach() for each in (call.bias, call.residual))
     if _autocasts(x):
@@ -210,14 +210,14 @@ def _problem(call: Convolution) -> ConvProblem:
     if x.layout is not torch.strided or w.layout is not torch.strided:
         raise BadInput(f"its operands have no strides: {x.layout} and {w.layout}")
     if core_dtype(x.dtype).narrow:
-        raise BadInput(f"its operands are {x.dtype}, of which no problem has the results that PyTorch gives")
+        raise BadInput(f"its operands are {x.dtype}, and no problem gives PyTorch's results for that")
     window: dict[str, Any] = {
         "stride": call.stride, "padding": call.padding, "dilation": call.dilation, "groups": call.groups,
     }  # fmt: skip
     if call.transposed:
         return transposed_problem_of(x, w, bias, output_padding=call.output_padding, **window)
     if residual is not None and residual.dtype is not x.dtype:
-        return problem_of(x, w, bias, **window)  # under autocast, which leaves such a sum to PyTorch
+        return problem_of(x, w, bias, **window)  # under autocast, PyTorch adds the bias itself
     return problem_of(x, w, bias, residual=residual, activation=call.activation, **window)
 
 

@@ -1,4 +1,4 @@
-"""A convolution module with the batch normalisation and the activation behind it that one kernel computes with it."""
+"""A convolution module together with the batch norm and the activation after it, for one kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:
-    """``activation(norm(conv(x)))``, of which only the convolution has to be there."""
+    """``activation(norm(conv(x)))``; norm and activation may be missing."""
 
     conv: Any
     norm: Any = None
@@ -29,7 +29,7 @@ class Merged:
 
     @property
     def behind(self) -> tuple[nn.Module, ...]:
-        """The modules that have nothing left to do."""
+        """The modules that become redundant."""
         return tuple(module for module in (self.norm, self.activation) if module is not None)
 
     @property
@@ -37,18 +37,18 @@ class Merged:
         return Activation.NONE if self.activation is None else ACTIVATIONS[type(self.activation)]
 
     def own(self, y: Tensor) -> Tensor:
-        """What PyTorch makes of the convolution's output."""
+        """Apply PyTorch's own modules to the convolution's output."""
         for module in self.behind:
             y = module.forward(y if module is self.norm else y.clone())  # an activation may work in place
         return y
 
     def weight(self) -> Tensor:
-        """The convolution's weight, in fp64, by which it computes what normalisation makes of its sums."""
+        """The convolution's weight in fp64, times the scale of the batch norm."""
         weight: Tensor = self.conv.weight.detach().double()
         return weight if self.norm is None else weight * self._factors().view(-1, *[1] * (weight.dim() - 1))
 
     def bias(self) -> Tensor | None:
-        """What is added to each channel, in fp64; None where there is nothing."""
+        """The bias of each channel in fp64; None if there is none."""
         bias: Tensor | None = None if self.conv.bias is None else self.conv.bias.detach().double()
         if self.norm is None:
             return bias
@@ -66,10 +66,10 @@ class Merged:
 def merged(
     conv: nn.Module, calls: Iterable[LayerCall], modules: Mapping[str, nn.Module], counts: Mapping[str, int]
 ) -> Merged:
-    """``conv`` with what stands behind it at each of its ``calls``.
+    """``conv`` with the modules that follow it in all of its ``calls``.
 
-    A module behind it is taken where it computes as PyTorch's does, and only behind this convolution: as often, by the
-    ``counts`` of calls by path.
+    A following module is included if it computes what PyTorch's own module does and follows only this convolution;
+    ``counts``, calls by path, must agree.
     """
     seen = tuple(calls)
     times = sum(call.calls for call in seen)
@@ -93,7 +93,7 @@ def merged(
 
 
 def _common(follows: list[tuple[Follower, ...]]) -> tuple[Follower, ...]:
-    """What all of them begin with."""
+    """The longest common beginning."""
     shortest = min(follows, key=len, default=())
     same = 0
     while same < len(shortest) and all(each[same] == shortest[same] for each in follows):

@@ -1,4 +1,4 @@
-"""The sample inputs on which a model is calibrated."""
+"""Sample inputs for calibrating a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Hook = Callable[[Tensor, Tensor], None]
 
 
 class Samples:
-    """All inputs, read once and kept, and runs of a model over them. ``tell`` is told of each run of a sample."""
+    """All inputs, read once and kept, and runs of a model over them. ``tell`` is called for each run of a sample."""
 
     def __init__(self, given: Iterable[Any], tell: Callable[[str], None]) -> None:
         if isinstance(given, Tensor | Mapping | str) or not isinstance(given, Iterable):
@@ -42,10 +42,10 @@ class Samples:
             raise BadInput(f"sample {number}: {str(error).replace('`example`', 'it')}") from None
 
     def run(self, model: nn.Module, what: str, hooks: Mapping[nn.Module, Hook] | None = None) -> list[list[Tensor]]:
-        """Run all samples without gradients, and leave the model as it was. Each module in ``hooks`` is followed by its
-        own, which is given the input and the output of each call.
+        """Run all samples without gradients and restore the model. Each function in ``hooks`` gets the input and the
+        output of every call of its module.
 
-        What comes back are the floating-point tensors of the model's results, sample by sample.
+        Returns the floating-point tensors of the results, sample by sample.
         """
         kept = [module.register_forward_hook(_hooked(hook), with_kwargs=True) for module, hook in (hooks or {}).items()]
         results = []
@@ -79,6 +79,6 @@ def _hooked(hook: Hook) -> Callable[..., None]:
 def _check_finite(number: int, subject: Subject) -> None:
     for tensor in subject.given():
         if tensor.is_meta:
-            raise BadInput(f'sample {number} is on "meta", where it has no values to calibrate with')
+            raise BadInput(f'sample {number} is on "meta", where it has no values to calibrate with: give real tensors')
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise BadInput(f"sample {number} holds a NaN or an infinity, of which int8 has none")
+            raise BadInput(f"sample {number} holds a NaN or an infinity, which int8 cannot represent: leave it out")

@@ -1,4 +1,4 @@
-"""What comes directly behind a convolution: its output is followed from function to function."""
+"""Which functions directly follow a convolution: its output is traced from function to function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 BATCH_NORM, RELU, ADD = "batch_norm", "relu", "add"
-# Behind anything else no kernel of a convolution goes on.
+# A convolution kernel can fuse only what follows these.
 _GOES_ON = {BATCH_NORM, RELU, ADD}
 _PLAIN_NAMES = {"iadd": ADD, "radd": ADD, "native_batch_norm": BATCH_NORM, "cudnn_batch_norm": BATCH_NORM}
 
@@ -25,7 +25,7 @@ class Follower:
 
 @dataclass(slots=True, eq=False)
 class Trail:
-    """The functions behind one convolution, each of which alone takes what the one before it made."""
+    """The functions after one convolution, each the only reader of the result before it."""
 
     number: int
     followers: list[Follower] = field(default_factory=list)
@@ -33,14 +33,14 @@ class Trail:
 
 
 class Trails:
-    """Follows outputs without keeping them alive."""
+    """Traces outputs without keeping them alive."""
 
     def __init__(self) -> None:
         self._at: Any = WeakIdKeyDictionary()  # tensor → (trail, followers before it)
         self._begun = 0
 
     def begin(self, output: Tensor, *, ended: bool = False) -> Trail:
-        """Follow a convolution's output; one that has ``ended`` is followed by nothing."""
+        """Start tracing a convolution's output. One that has ``ended`` has no followers."""
         trail = Trail(self._begun, ended=ended)
         self._begun += 1
         self._at[output] = (trail, 0)
@@ -51,14 +51,14 @@ class Trails:
     ) -> None:
         """Note that ``function``, called in ``module``, made ``result``."""
         if next(tensors_in((result,)), None) is None:
-            return  # a question such as x.shape takes nothing away
+            return  # an attribute such as x.shape is no reader
         given = list(tensors_in((args, kwargs)))
         taken = [tensor for tensor in given if tensor in self._at]
         if not taken:
             return
         follower = Follower(_name(function, given, kwargs), module)
         met = {self._at[tensor][0].number: self._at[tensor] for tensor in taken}
-        # Of two outputs that are added only the later can take the sum into its own kernel.
+        # When two outputs are added, only the later convolution can fuse the sum.
         *others, (trail, depth) = [met[number] for number in sorted(met)]
         for other, other_depth in others:
             _extend(other, other_depth, Follower(f"{follower.op} with a later one", module))
@@ -67,7 +67,7 @@ class Trails:
             self._at[result] = (trail, depth + 1)
 
     def keep(self, results: Any) -> None:
-        """Note that somebody outside sees ``results``: what is seen cannot vanish inside a kernel."""
+        """Note that ``results`` are visible outside: a kernel cannot fuse them away."""
         for tensor in tensors_in((results,)):
             if tensor in self._at:
                 trail, depth = self._at[tensor]
@@ -87,7 +87,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _extend(trail: Trail, depth: int, follower: Follower) -> bool:
-    """True where the trail goes on with ``follower``; a second taker of one result ends it before the first."""
+    """True if the trail continues with ``follower``; a second reader of one result ends it there."""
     if trail.ended or len(trail.followers) > depth:
         del trail.followers[depth:]
         trail.ended = True
@@ -97,7 +97,7 @@ def _extend(trail: Trail, depth: int, follower: Follower) -> bool:
 
 
 def _name(function: Callable[..., Any], given: list[Tensor], options: Mapping[str, Any]) -> str:
-    """PyTorch's name without the marks of in-place and operator forms: ``relu_`` and ``__iadd__`` are relu and add."""
+    """PyTorch's name without marks of in-place and operator forms: ``relu_`` and ``__iadd__`` become relu and add."""
     name = str(getattr(function, "__name__", function)).partition(".")[0].strip("_")
     name = _PLAIN_NAMES.get(name, name)
     if name == "gelu" and options.get("approximate", "none") != "none":

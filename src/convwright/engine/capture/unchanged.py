@@ -1,4 +1,4 @@
-"""Run somebody's model and leave it, and what it is given, as they were."""
+"""Run a user's model, and restore the model and its inputs afterwards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 @contextmanager
 def unchanged(model: nn.Module | None) -> Iterator[None]:
-    """Restore afterwards what a call of ``model`` may change: random numbers, parameters, buffers, attributes.
+    """Restore afterwards what a call of ``model`` may change: random state, parameters, buffers, attributes.
 
-    Batch normalisation counts in its buffers, spectral normalisation iterates in them, an embedding may scale its own
-    weight, and some modules keep what they saw. What lies inside a list or a dict of a module's own is not looked at.
+    Batch norm counts in its buffers, spectral norm iterates in them, an embedding may scale its own weight, and some
+    modules remember their inputs. Tensors inside a module's own lists and dicts are not restored.
     """
     state = None if model is None else _State(model)
     devices = range(_cuda.device_count()) if _cuda.is_initialized() else ()
@@ -37,8 +37,8 @@ def unchanged(model: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def unwritten(given: Iterable[Tensor]) -> Iterator[None]:
-    """Restore afterwards what a model writes into its inputs. They are the caller's own inside as well, since a copy
-    might lie otherwise in memory, and pose another problem."""
+    """Restore afterwards what a model writes to its inputs. The model gets the caller's own tensors: copies might have
+    other strides, and so be another problem."""
     before = [(tensor, tensor.detach().clone()) for tensor in given if _is_writable(tensor)]
     try:
         yield
@@ -50,7 +50,7 @@ def unwritten(given: Iterable[Tensor]) -> Iterator[None]:
 
 
 def _is_writable(tensor: Tensor) -> bool:
-    """Whether a tensor is PyTorch's own, has values, and each of them for itself: an expanded one is not written to."""
+    """Whether a tensor is PyTorch's own, has values, and is not expanded."""
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_nested or tensor.layout is not torch.strided:
         return False
     return tensor.device.type != "meta" and not overlaps_itself(tensor)
@@ -59,7 +59,7 @@ def _is_writable(tensor: Tensor) -> bool:
 class _State:
     def __init__(self, model: nn.Module) -> None:
         self._tensors = [(tensor, tensor.detach().clone(), tensor.grad) for tensor in _tensors(model)]
-        # A scripted module keeps everything but its tensors in C++, where running it changes nothing.
+        # A scripted module keeps everything except its tensors in C++, where a run changes nothing.
         plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
         self._attributes = [(module, _attributes(module)) for module in plain]
 
@@ -75,12 +75,12 @@ class _State:
 
 
 def _tensors(model: nn.Module) -> list[Tensor]:
-    """Parameters and buffers; those without memory ("meta") hold nothing to restore."""
+    """Parameters and buffers, without those on "meta", which hold no values."""
     return [t for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"]
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """A module's own dictionary, with copies of the three in which PyTorch registers things."""
+    """A module's attributes, with copies of the three dicts in which PyTorch registers members."""
     kept = dict(vars(module))
     return kept | {name: dict(kept[name]) for name in _REGISTRIES if name in kept}
 
@@ -99,7 +99,7 @@ def _put_back(module: nn.Module, kept: dict[str, Any]) -> None:
 
 
 def _same(tensor: Tensor, values: Tensor) -> bool:
-    """Bit for bit would be better, but a buffer that holds NaN is merely written again."""
+    """Whether values are equal. A buffer with NaN counts as changed and is written again, which does no harm."""
     return torch.equal(tensor.detach(), values)
 
 

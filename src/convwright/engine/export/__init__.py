@@ -1,5 +1,5 @@
-"""A model as a graph.
+"""Turn a model into a graph.
 
-Input: a model and an example. Output: a graph of operations, and the constants that it reads.
+Input: a model and an example. Output: a graph of operations, and its constants.
 Read first: ``exported``, ``builder``, ``operators``.
 """

@@ -1,4 +1,4 @@
-"""What an operator is called with in a graph of PyTorch's."""
+"""The arguments of an operator in a graph from torch.export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright import torch_api
 
 
 def arguments(node: Any) -> dict[str, Any]:
-    """A node's arguments by name, with PyTorch's defaults."""
+    """A node's arguments by name, defaults included."""
     found: dict[str, Any] = {}
     for place, argument in enumerate(torch_api.schema_of(node.target).arguments):
         if place < len(node.args):

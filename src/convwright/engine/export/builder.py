@@ -1,4 +1,4 @@
-"""A graph in the making: values for PyTorch's nodes, and nodes with operations."""
+"""Builds a graph: values for the nodes of torch.export, and nodes with operations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from convwright.tensors import core_dtype
 
 
 class Unknown(Exception):
-    """What makes an operator one that no graph can hold."""
+    """The reason why no graph can hold an operator."""
 
 
 class Builder:
-    """Makes a graph while PyTorch's nodes are read in their order, and keeps the name of each node's value.
+    """Builds a graph while the nodes of torch.export are read in order, and records the value of each node.
 
-    All values between nodes are dense in the order of their dimensions. Their layouts are chosen later.
+    Values between nodes are dense and in the order of their dimensions. Planning chooses their layouts later.
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,7 @@ class Builder:
         self._taken: dict[str, int] = {}
 
     def name(self, node: Any) -> str:
-        """What a node of PyTorch's is called in the graph: the layer that it belongs to, and the operator where the
-        layer is no more than a part of the model."""
+        """The graph's name for a node: its layer, with the operator added if the layer is no leaf module."""
         if node not in self._called:
             path, is_leaf = _layer(node)
             called = str(getattr(node.target, "name", lambda: node.name)()).removeprefix("aten::").partition(".")[0]
@@ -58,7 +57,7 @@ class Builder:
         return self._called[node]
 
     def constant(self, node: Any, name: str, tensor: Tensor) -> None:
-        """A tensor of the model's, under its own name. One of a dtype that no problem has may still go unread."""
+        """A tensor of the model under its own name. A dtype that no problem has is an error only once it is read."""
         self.held[name], self._names[node] = tensor, name
         try:
             self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
@@ -66,7 +65,7 @@ class Builder:
             return
 
     def tensor(self, node: Any) -> Tensor | None:
-        """The constant that a node refers to, or None."""
+        """The constant that a node refers to, else None."""
         return self.held.get(self._names.get(node, ""))
 
     def input(self, node: Any, spec: TensorSpec) -> None:
@@ -74,23 +73,22 @@ class Builder:
         self._inputs.append(node.name)
 
     def outputs(self, nodes: Iterable[Any], specs: Sequence[TensorSpec]) -> None:
-        """What the model returns, and how that lies, unless it lies in memory of the caller's or of the model's."""
+        """The outputs of the model and their specs. An output that is an input or a weight keeps its own spec."""
         self._outputs = tuple(self.value(node) for node in nodes)
         fixed = {*self._inputs, *self.held}
         self.values |= {name: spec for name, spec in zip(self._outputs, specs, strict=True) if name not in fixed}
 
     def value(self, node: Any) -> str:
-        """The value of a node; what has a dtype that no problem has is refused. One with its dimensions in another
-        order is copied."""
+        """The value of a node, copied if its dimensions are permuted. A dtype that no problem has is refused."""
         if node not in self._names and node in self._permuted:
             self._names[node] = self.reordered(*self._permuted[node])
         name = self._names.get(node)
         if name is None or name not in self.values:
-            raise Unknown(f"{node} is no tensor of {', '.join(DType)}")
+            raise Unknown(f"{node} is not a tensor of {', '.join(DType)}")
         return name
 
     def reordered(self, value: str, order: Order) -> str:
-        """The value with its dimensions in another order: a copy, unless nothing moves in memory."""
+        """The value with permuted dimensions: copied, unless the memory stays the same."""
         spec, name = self.spec(value), f"{value} permuted {','.join(map(str, order))}"
         moving = [dim for dim in order if spec.shape[dim] > 1]
         if moving == sorted(moving):
@@ -98,32 +96,32 @@ class Builder:
         return self.compute(name, permutation(spec, order), {"x0": value})
 
     def permuted(self, node: Any) -> tuple[str, Order]:
-        """A value, and in which order a node has its dimensions: nothing is copied yet."""
+        """A value, and the order in which the node has its dimensions. Copies nothing."""
         if node in self._permuted:
             return self._permuted[node]
         value = self.value(node)
         return value, in_order(len(self.spec(value).shape))
 
     def is_constant(self, value: str) -> bool:
-        """Whether a value depends on the model's weights alone."""
+        """Whether a value depends on weights alone."""
         return value in self.held or value in self._derived
 
     def spec(self, value: str) -> TensorSpec:
         return self.values[value]
 
     def result(self, node: Any) -> TensorSpec:
-        """The spec of what a node of PyTorch's computes."""
+        """The spec of a node's result."""
         (spec,) = self.results(node)
         return spec
 
     def results(self, node: Any) -> tuple[TensorSpec, ...]:
-        """The same of one that gives several tensors, up to the last that is read."""
+        """The specs of a node with several results, up to the last one that is read."""
         made = node.meta["val"]
         several = made[: _read_of(node)] if isinstance(made, tuple | list) else (made,)
         return tuple(map(_spec_of, several))
 
     def compute(self, name: str, operation: Operation, reads: Mapping[str, str]) -> str:
-        """A node with one output, which is called as the node is; one that is there already is not made again."""
+        """Add a node with one output, named after itself; an equal node is reused."""
         node = Node(name, operation, tuple(reads.items()), (name,))
         if node in self._nodes:
             return name
@@ -134,7 +132,7 @@ class Builder:
         return name
 
     def compute_all(self, node: Any, operation: Operation, reads: Mapping[str, str], names: tuple[str, ...]) -> None:
-        """A node with several outputs, which PyTorch's nodes take apart."""
+        """Add a node with several outputs, which ``getitem`` nodes take apart."""
         specs = [operation.operands[role] for role in operation.outputs]
         self.values |= dict(zip(names, specs, strict=True))
         self._add(Node(self.name(node), operation, tuple(reads.items()), names))
@@ -154,7 +152,7 @@ class Builder:
         row: tuple[int, ...] = (),
         groups: int = 1,
     ) -> str:
-        """An expression over values, which are given as many dimensions as the output has."""
+        """Add an expression over values, which get as many dimensions as the output has."""
         rank, reads = len(y.shape), dict[str, str]()
         for operand, value in operands.items():
             shape = self.spec(value).shape
@@ -164,35 +162,35 @@ class Builder:
         return self.compute(name, problem, {operand: reads[operand] for operand, _ in problem.inputs})
 
     def is_(self, node: Any, value: str) -> bool:
-        """Let a node of PyTorch's stand for a value; True, as a translation that succeeded."""
+        """Map a node to a value. Returns True: the translation succeeded."""
         self._names[node] = value
         return True
 
     def is_permuted(self, node: Any, value: str, order: Order) -> bool:
-        """Let a node stand for a value with its dimensions in another order."""
+        """Map a node to a value with permuted dimensions."""
         if order == in_order(len(order)):
             return self.is_(node, value)
         self._permuted[node] = value, order
         return True
 
     def has_parts(self, node: Any, parts: Iterable[tuple[str, Order]]) -> bool:
-        """Let a node of PyTorch's that gives several tensors stand for values, with their dimensions in an order."""
+        """Map a node with several results to values with permuted dimensions."""
         self._parts[node] = list(parts)
         return True
 
     def part(self, node: Any, whole: Any, place: int) -> bool:
-        """Let a node stand for one output of another."""
+        """Map a node to one output of another node."""
         return place < len(self._parts.get(whole, ())) and self.is_permuted(node, *self._parts[whole][place])
 
     def view(self, name: str, value: str, shape: tuple[int, ...]) -> str:
-        """The value with other sizes."""
+        """The value reshaped."""
         spec = self.values[value]
         if spec.shape == shape:
             return value
         return self.compute(name, View(spec, TensorSpec(shape, spec.dtype)), {"x": value})
 
     def without(self, name: str, value: str, order: Order, dims: Container[int]) -> tuple[str, Order]:
-        """The value without ``dims``, which have size 1 in it, and the order of the dimensions that are left."""
+        """The value without ``dims``, all of size 1, and the order of the remaining dimensions."""
         left, shape = [dim for dim in order if dim not in dims], self.spec(value).shape
         kept = sorted(left)
         return self.view(name, value, tuple(shape[dim] for dim in kept)), tuple(map(kept.index, left))
@@ -204,12 +202,12 @@ class Builder:
 
 
 def per_channel(spec: TensorSpec) -> tuple[int, ...]:
-    """The sizes of what is one number for each channel."""
+    """The shape of one number per channel, broadcast against ``spec``."""
     return (1, spec.shape[1], *(1 for _ in spec.shape[2:]))
 
 
 def _read_of(node: Any) -> int | None:
-    """How many of a node's tensors are read, and those before them; None where one node reads all."""
+    """How many results of a node are read, counted up to the last one; None if one node reads all."""
     reading = [user for user in node.users if user.users]
     if any(user.target is not operator.getitem for user in reading):
         return None
@@ -220,7 +218,7 @@ def _spec_of(made: Any) -> TensorSpec:
     try:
         shape, dtype = tuple(map(int, made.shape)), made.dtype
     except (AttributeError, TypeError):
-        raise Unknown(f"it gives {made}, which is no tensor") from None
+        raise Unknown(f"it gives {made}, which is not a tensor") from None
     try:
         return TensorSpec(shape, core_dtype(dtype))
     except BadInput:
@@ -229,8 +227,7 @@ def _spec_of(made: Any) -> TensorSpec:
 
 
 def _layer(node: Any) -> tuple[str, bool]:
-    """The path of the innermost module that a node of PyTorch's belongs to, and whether that is one of PyTorch's
-    layers."""
+    """The path of the innermost module of a node, and whether that is one of PyTorch's own layers."""
     stack = [*node.meta.get("nn_module_stack", {}).values()]
     if not stack:
         return "", False
@@ -240,5 +237,5 @@ def _layer(node: Any) -> tuple[str, bool]:
     return path.removeprefix("L['self']").removeprefix("."), is_leaf
 
 
-# From a node of PyTorch's to nodes of the graph; False where it is one that only PyTorch's operator computes.
+# Translates a node of torch.export into nodes of the graph; False if only PyTorch's operator can compute it.
 Translation = Callable[[Builder, Any], bool]

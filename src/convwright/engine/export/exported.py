@@ -1,4 +1,4 @@
-"""A model and an example → its network: `torch.export`, and each operator as an operation of the graph."""
+"""Export a model: `torch.export`, then each operator as an operation of the graph."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from convwright.tensors import core_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """``structure`` is how the model nests its outputs; ``names`` are the constants that are the model's parameters and
-    buffers, under the names that they have there."""
+    """``structure`` is how the model nests its outputs. ``names`` maps constants to the model's own names of its
+    parameters and buffers."""
 
     network: Network
     structure: Structure
@@ -31,14 +31,14 @@ class Exported:
 
 
 def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tensor]) -> Exported:
-    """The network that ``model`` computes from an example, whose tensors in their order are ``tensors``. Its weights
-    are the model's own."""
+    """The network of ``model`` for an example, whose tensors in order are ``tensors``. Weights are the model's own
+    tensors, not copies."""
     try:
         with torch.no_grad(), catch_warnings():
-            # PyTorch's own exporter uses what PyTorch itself calls deprecated.
+            # The exporter itself uses a class that PyTorch has deprecated.
             filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             program = torch.export.export(model, example, strict=False).run_decompositions({})
-    except Exception as error:  # whatever a model's own code raises
+    except Exception as error:  # a model can raise anything
         raise Refused(f"the model cannot be exported as a whole: {first_line(error)}") from error
     network, nesting = _network(program, tensors), program.call_spec.out_spec
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
@@ -47,7 +47,7 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
 
 
 def _own(signature: Any) -> dict[str, str]:
-    """The names of the model's parameters and buffers, by their nodes'."""
+    """The names of the model's parameters and buffers, by node name."""
     return {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
 
 
@@ -56,14 +56,14 @@ def _network(program: Any, example: Sequence[Tensor]) -> Network:
     held = {**program.state_dict, **program.constants}
     named = {**_own(signature), **signature.inputs_to_lifted_tensor_constants}
     if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
-        raise Refused(f"the model writes to {written[0]}, which a network that is planned once cannot do")
+        raise Refused(f"the model writes to {written[0]} while it runs, which a network planned once cannot do")
     builder, given = Builder(), iter(example)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in named:
             builder.constant(node, named[node.name], held[named[node.name]].detach())
         elif node.op == "placeholder":
             builder.input(node, _spec(next(given)))
-        elif node.op == "call_function" and node.users:  # others check what the exporter knows already
+        elif node.op == "call_function" and node.users:  # unused nodes are assertions of the exporter
             _translate(builder, node)
         elif node.op == "output":
             builder.outputs(node.args[0], [_spec_of_fake(each) for each in node.args[0]])
@@ -83,7 +83,7 @@ def _translate(builder: Builder, node: Any) -> None:
 
 
 def _translate_or_compute(builder: Builder, node: Any) -> None:
-    """What no graph can hold, such as a mask, is computed now where it depends on nothing but weights."""
+    """Translate a node. One that no graph can hold, such as a mask, is computed now if it depends on weights alone."""
     translation = TRANSLATIONS.get(str(node.target))
     try:
         if translation is None or not translation(builder, node):
@@ -99,8 +99,8 @@ def _spec(tensor: Tensor) -> TensorSpec:
 
 
 def _spec_of_fake(node: Any) -> TensorSpec:
-    """An output as the model itself lays it: dense, in the order of its dimensions or with channels last."""
+    """The spec of an output in the model's own layout: dense, in the order of its dimensions or channels last."""
     if not isinstance(node, torch.fx.Node):
-        raise Refused(f"the model returns {node!r}, and a planned network returns tensors only")
+        raise Refused(f"the model returns {node!r}, and a planned network returns only tensors")
     spec = _spec(node.meta["val"])
     return spec if spec.layout is not Layout.STRIDED else spec.dense(Layout.NCHW)

@@ -8,8 +8,7 @@ from typing import Any
 
 from convwright.core.kinds.expression import Apply, Constant, Expression
 
-# From an operator's arguments, in which tensors are expressions, to what it computes; None for arguments that no
-# expression has.
+# From an operator's arguments, with tensors as expressions, to its expression; None if the arguments have none.
 Builder = Callable[..., Expression | None]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's operators as data: their names and arguments in a graph, and the call that they stand for."""
+"""PyTorch's operators as data: names and arguments in a graph, and the calls made from them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from convwright.errors import BadInput, Refused
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign
 
-# Arguments that JSON does not have are written as a dict with one of these keys.
+# Arguments that JSON cannot represent are written as a dict with one of these keys.
 _TENSOR, _DTYPE, _LAYOUT, _DEVICE, _FORMAT = "tensor", "dtype", "layout", "device", "memory_format"
 _WORDS: dict[str, type] = {_DTYPE: torch.dtype, _LAYOUT: torch.layout, _FORMAT: torch.memory_format}
 
 
 def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any], int | None]) -> str:
-    """Arguments as strict JSON. ``place_of`` gives the place of a tensor, as which it is written, and None for any
-    other argument."""
+    """Arguments as strict JSON. ``place_of`` gives the place of a tensor, which is written instead of it, and None for
+    any other argument."""
 
     def word(argument: Any) -> Any:
         place = place_of(argument)
@@ -57,7 +57,7 @@ def permutation(x: TensorSpec, order: tuple[int, ...]) -> Foreign:
 
 
 def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments again, with ``tensors`` in their places."""
+    """The arguments parsed, with ``tensors`` in their places."""
     args, kwargs = _words(arguments)
 
     def argument(word: Any) -> Any:
@@ -74,7 +74,7 @@ def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str
 
 
 def devices(operation: Foreign) -> list[str]:
-    """The devices that the arguments name."""
+    """The devices named in the arguments."""
 
     def named(word: Any) -> list[str]:
         if _is_device(word):
@@ -86,7 +86,7 @@ def devices(operation: Foreign) -> list[str]:
 
 
 def on_device(operation: Foreign, device: str) -> Foreign:
-    """The same operator, with arguments that make tensors on another device. On "meta" they have no memory."""
+    """The same operator with another device in its arguments. On "meta" it allocates nothing."""
 
     def word(given: Any) -> Any:
         if _is_device(given):
@@ -115,8 +115,8 @@ def _member(kind: type, name: str) -> Any:
 
 
 def operator_named(target: str) -> Any:
-    """The operator of PyTorch's with this name. Only those of PyTorch's own library that write to none of their
-    arguments are given, since a name may come from a file."""
+    """PyTorch's operator of this name. Since a name may come from a file, only operators of PyTorch's own library that
+    write to no argument are allowed."""
     library, _, rest = target.partition(".")
     name, _, overload = rest.partition(".")
     packet = getattr(torch.ops.aten, name, None) if library == "aten" else None
@@ -131,7 +131,7 @@ def operator_named(target: str) -> Any:
 
 
 def prepared(operation: Foreign) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
-    """The operator as a function of its tensors. Its results share no memory with them."""
+    """The operator as a function of tensors. Its results share no memory with them."""
     operator, arguments, wanted = operator_named(operation.target), operation.arguments, len(operation.results)
     is_view = any(each.alias_info is not None for each in torch_api.schema_of(operator).returns)
 

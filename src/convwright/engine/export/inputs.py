@@ -1,4 +1,4 @@
-"""What a user gives as the example of a model's input."""
+"""Checks of a model and of the example of its input."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convwright.errors import BadInput
 
 
 def inputs_of(example: Any) -> tuple[Any, ...]:
-    """The arguments of a call of the model: ``example`` is a tensor, or a tuple of what the model takes."""
+    """The arguments of a call of the model: ``example`` is a tensor, or a tuple of arguments."""
     inputs = example if isinstance(example, tuple) else (example,)
     if not (tensors := torch_api.flatten(inputs)[0]) or not all(isinstance(each, Tensor) for each in tensors):
-        raise BadInput("`example` must be a tensor, or a tuple of what the model takes, made of tensors")
+        raise BadInput("`example` must be a tensor, or a tuple of the model's arguments, made of tensors")
     if any(each.layout is not torch.strided for each in tensors):
         raise BadInput("`example` must be made of dense tensors, got a sparse one")
     return inputs

@@ -1,4 +1,4 @@
-"""The order of dimensions in which an operation computes: the order of the values that it reads, if they share one."""
+"""The dimension order in which an operation computes: its operands' order, if they share one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.engine.export.order import Order, in_order, inverse
 
 
 def shared_order(builder: Builder, nodes: Sequence[Any], rank: int) -> Order:
-    """The order of all that has ``rank`` dimensions and is computed from the network's inputs, where it is one."""
+    """The order shared by all non-constant operands with ``rank`` dimensions; else the plain order."""
     orders = dict[Order, None]()
     for node in nodes:
         value, order = builder.permuted(node)
@@ -22,7 +22,7 @@ def shared_order(builder: Builder, nodes: Sequence[Any], rank: int) -> Order:
 
 
 def in_order_of(builder: Builder, node: Any, order: Order) -> str:
-    """The value of a node as an operation reads it whose dimensions are in ``order``."""
+    """The value of a node, for an operation whose dimensions are in ``order``."""
     value, own = builder.permuted(node)
     if own == order:
         return value

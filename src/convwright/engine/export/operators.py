@@ -1,4 +1,4 @@
-"""PyTorch's operators → operations of the graph. What has no translation stays PyTorch's, as a foreign node."""
+"""PyTorch's operators as operations of the graph. One without a translation becomes a foreign node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def convolution(builder: Builder, node: Any) -> bool:
     x_spec, w_spec = builder.spec(x), builder.spec(w)
     rank, bias = len(w_spec.shape) - 2, given["bias"]
     if len(x_spec.shape) != rank + 2 or not builder.is_constant(w):
-        return False  # an image without a batch, or a weight that is computed from it
+        return False  # an unbatched image, or a computed weight
     stride, dilation = per_axis("stride", given["stride"], rank), per_axis("dilation", given["dilation"], rank)
     problem = ConvProblem.of_specs(
         TensorSpec(x_spec.shape, x_spec.dtype), w_spec, stride=stride,
@@ -86,7 +86,7 @@ def linear(builder: Builder, node: Any) -> bool:
 
 
 def _pixelwise(builder: Builder, node: Any, reads: dict[str, str], order: Order) -> bool:
-    """A matrix product of each pixel's channels: a convolution with one tap."""
+    """A matrix product over the channels of each pixel: a 1x1 convolution."""
     x, w = builder.spec(reads["x"]), builder.spec(reads["w"])
     if not 3 <= len(x.shape) <= 5:
         return False
@@ -105,7 +105,7 @@ _OF_BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
 
 
 def batch_norm(builder: Builder, node: Any) -> bool:
-    """As it computes when a model is evaluated: a factor and a number to add for each channel, in float32 at least."""
+    """Batch norm in evaluation mode: a scale and a shift for each channel, at least in float32."""
     given, name, roles = arguments(node), builder.name(node), dict(zip("abcd", _OF_BATCH_NORM, strict=True))
     x = builder.value(given["input"])
     y = builder.spec(x)
@@ -128,12 +128,12 @@ def batch_norm(builder: Builder, node: Any) -> bool:
     operands = {"a": x, "b": computed("scale", factor), "c": computed("shift", centre)}
     tree = Apply("add", (Apply("mul", (a, b)), c))
     value = builder.compute_expression(name, tree, operands, TensorSpec(y.shape, y.dtype))
-    # PyTorch's node gives a tuple, whose other members nobody reads when a model is evaluated.
+    # PyTorch's node gives a tuple; in evaluation mode nobody reads its other members.
     return builder.has_parts(node, [(value, in_order(len(y.shape)))])
 
 
 def pointwise(builder: Builder, node: Any) -> bool:
-    """An operator of which each element of the output is computed from single elements of its operands."""
+    """An element-wise operator."""
     result = builder.result(node)
     tensors = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, torch.fx.Node)]
     order = shared_order(builder, tensors, len(result.shape))
@@ -173,13 +173,13 @@ def padding(builder: Builder, node: Any) -> bool:
 
 
 def view(builder: Builder, node: Any) -> bool:
-    """Other sizes for the same elements in the same order."""
+    """A reshape: the same elements in the same order."""
     value, result = builder.value(node.args[0]), builder.result(node)
     return builder.is_(node, builder.view(builder.name(node), value, result.shape))
 
 
 def same(builder: Builder, node: Any) -> bool:
-    """What gives the elements that it is given, in another dtype at most."""
+    """The same elements, possibly in another dtype."""
     (value, order), result = builder.permuted(node.args[0]), builder.result(node)
     spec = dense(builder.spec(value))
     if spec.dtype is not result.dtype:
@@ -189,7 +189,7 @@ def same(builder: Builder, node: Any) -> bool:
 
 
 def permute(builder: Builder, node: Any) -> bool:
-    """Dimensions in another order, which is remembered; they are copied where an operation needs them so."""
+    """Permuted dimensions: only recorded, and copied if an operation needs another order."""
     given = arguments(node)
     value, order = builder.permuted(given["self"])
     rank = len(order)
@@ -204,25 +204,25 @@ def permute(builder: Builder, node: Any) -> bool:
 def part(builder: Builder, node: Any) -> bool:
     whole, place = node.args
     if not builder.part(node, whole, place):
-        raise Unknown(f"{whole} has no part {place} that is a tensor")
+        raise Unknown(f"part {place} of {whole} is not a tensor")
     return True
 
 
 def computed_now(builder: Builder, node: Any) -> None:
-    """What is made of numbers and tensors that are there is a constant, and may have a dtype that no problem has."""
+    """Compute an operator whose arguments are all known now. The resulting constant may have any dtype."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise Unknown("it draws random numbers")
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), builder.tensor)
     made = node.target(*args, **kwargs)
     if not isinstance(made, torch.Tensor):
-        raise Unknown(f"it gives {type(made).__name__}, which is no tensor")
+        raise Unknown(f"it gives {type(made).__name__}, which is not a tensor")
     builder.constant(node, builder.name(node), made)
 
 
 def foreign(builder: Builder, node: Any) -> None:
-    """A node that runs PyTorch's own operator."""
+    """Add a node that runs PyTorch's own operator."""
     if not isinstance(node.target, torch_api.Operator) or node.target.namespace != "aten":
-        raise Unknown("it is no operator of PyTorch's own")
+        raise Unknown("it is not one of PyTorch's own operators")
     read: dict[str, int] = {}
 
     def place_of(argument: Any) -> int | None:
@@ -241,7 +241,7 @@ def foreign(builder: Builder, node: Any) -> None:
 
 
 def joined(builder: Builder, node: Any) -> bool:
-    """Concatenation of what is computed; PyTorch's promotes dtypes and skips what is empty, which stays with it."""
+    """Concatenation of computed values. Promotion of dtypes and empty tensors are left to PyTorch."""
     given = arguments(node)
     return _join(builder, node, [builder.value(each) for each in given["tensors"]], given["dim"])
 

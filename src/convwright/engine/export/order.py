@@ -1,4 +1,4 @@
-"""Orders of dimensions: dimension d of what is permuted is dimension ``order[d]`` of the value itself."""
+"""Orders of dimensions: dimension d of the permuted value is dimension ``order[d]`` of the value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inverse(order: Order) -> Order:
 
 
 def after(order: Order, then: Order) -> Order:
-    """The order of what is permuted again.
+    """The order after a second permutation.
 
     >>> after((0, 2, 3, 1), (0, 3, 1, 2))
     (0, 1, 2, 3)
@@ -31,15 +31,15 @@ def after(order: Order, then: Order) -> Order:
 
 
 def taken(items: tuple[_Item, ...], order: Order) -> tuple[_Item, ...]:
-    """What belongs to each dimension of the value, for each of what is permuted."""
+    """Items listed by the value's dimensions, reordered to the permuted dimensions."""
     return tuple(items[dim] for dim in order)
 
 
 def original(items: tuple[_Item, ...], order: Order) -> tuple[_Item, ...]:
-    """What belongs to each dimension of what is permuted, for each of the value."""
+    """Items listed by the permuted dimensions, reordered to the value's dimensions."""
     return taken(items, inverse(order))
 
 
 def original_dims(dims: Iterable[int], order: Order) -> tuple[int, ...]:
-    """Which dimensions of the value they are, in ascending order."""
+    """Permuted dimensions as dimensions of the value, ascending."""
     return tuple(sorted(order[dim] for dim in dims))

@@ -1,4 +1,4 @@
-"""Slices, splits and selections: copies of a part."""
+"""Slices, splits and selections: each copies a part of a value."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def split(builder: Builder, node: Any) -> bool:
 
 
 def _ends(size: int | Sequence[int], whole: int) -> list[int]:
-    """Where parts begin, and where the last one ends."""
+    """The start of each part, and the end of the last."""
     if isinstance(size, int):
         return [*range(0, whole, size), whole]
     return [*accumulate(size, initial=0)]
 
 
 def _selected(builder: Builder, name: str, value: str, order: Order, dim: int, index: int) -> tuple[str, Order]:
-    """One element of a dimension of the value, which is dropped."""
+    """One index of a dimension, which is dropped from the value."""
     return builder.without(name, _part(builder, f"{name}_kept", value, dim, index, index + 1), order, (dim,))
 
 

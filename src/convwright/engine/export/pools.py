@@ -1,4 +1,4 @@
-"""Pooling: maxima and averages of windows."""
+"""Max and average pooling."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from convwright.engine.export.rows import reduced
 
 
 def _fixed(pooling: Pooling) -> Translation:
-    """Windows of a given size."""
+    """Pooling with a given window size."""
 
     def pool(builder: Builder, node: Any) -> bool:
         given, dtype = arguments(node), builder.result(node).dtype
         x = builder.value(given["self"])
         shape, rank = builder.spec(x).shape, next(rank for rank in _RANKS if f"pool{rank}d" in str(node.target))
         if len(shape) != rank + 2 or dtype not in IN_PYTORCH or (given.get("divisor_override") or 1) < 1:
-            return False  # an image without a batch, integers, or a sum that changes its sign
+            return False  # an unbatched image, integers, or a divisor below 0
         problem = PoolProblem.of(
             pooling, shape, given["kernel_size"], stride=given["stride"] or None, padding=given["padding"],
             dilation=given.get("dilation", 1), ceil=given["ceil_mode"],
@@ -36,8 +36,8 @@ def _fixed(pooling: Pooling) -> Translation:
 
 
 def _adaptive(pooling: Pooling) -> Translation:
-    """A given number of windows along each axis. Where they have one size and share nothing, this is an ordinary pool.
-    Where each is one element or the whole axis, it is a reduction, or nothing at all."""
+    """Pooling to a given output size. Equal windows that do not overlap make an ordinary pool. A window of one element
+    is the identity; one over the whole axis is a reduction."""
     tree = Apply(_REDUCTIONS[pooling], (Operand("a"),))
 
     def pool(builder: Builder, node: Any) -> bool:
@@ -46,13 +46,13 @@ def _adaptive(pooling: Pooling) -> Translation:
         value, order = builder.permuted(given["self"])
         sizes = taken(builder.spec(value).shape, order)[first:]
         if result.dtype not in IN_PYTORCH or 0 in counts or any(map(mod, sizes, counts)):
-            return False  # integers, no windows, or windows of several sizes
+            return False  # integers, no windows, or windows of different sizes
         window = tuple(map(floordiv, sizes, counts))
         if all(1 in each for each in zip(window, counts, strict=True)):
             dims = [dim for dim, taps in enumerate(window, first) if taps > 1]
             return _is(builder, node, *reduced(builder, node, tree, given["self"], dims))
         if len(result.shape) != len(counts) + 2:
-            return False  # an image without a batch
+            return False  # an unbatched image
         x = builder.value(given["self"])
         return _computed(builder, node, PoolProblem.of(pooling, builder.spec(x).shape, window, dtype=result.dtype), x)
 
@@ -64,7 +64,7 @@ def _computed(builder: Builder, node: Any, problem: PoolProblem, x: str) -> bool
 
 
 def _is(builder: Builder, node: Any, value: str, order: Order) -> bool:
-    """Let a node stand for what it pools. Where it gives the places of maxima as well, nobody reads these."""
+    """Map a node to its pooled value. If it also gives indices of maxima, nobody reads them."""
     if isinstance(node.meta["val"], tuple):
         return builder.has_parts(node, [(value, order)])
     return builder.is_permuted(node, value, order)

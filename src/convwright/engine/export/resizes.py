@@ -14,13 +14,13 @@ from convwright.graph.layouts import dense
 
 
 def resize(builder: Builder, node: Any) -> bool:
-    """Other sizes of an image; what PyTorch's own kernels do not agree on stays with them."""
+    """Interpolation of an image. Modes in which PyTorch's own kernels differ stay foreign."""
     given = arguments(node)
     x = builder.value(given["input"] if "input" in given else given["self"])
     spec, result = builder.spec(x), builder.result(node)
     interpolation = Interpolation.NEAREST if "nearest" in str(node.target) else Interpolation.LINEAR
     scales = given.get("scale_factors")
-    if "input" not in given:  # not the overload whose scales are a list
+    if "input" not in given:  # the overload that takes a list of scales is not supported
         scales = [given[name] for name in given if name.startswith("scales")]
     try:
         problem = ResizeProblem(

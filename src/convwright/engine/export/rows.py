@@ -28,7 +28,7 @@ def _reduction(operator: str) -> Translation:
 
 
 def maximum(builder: Builder, node: Any) -> bool:
-    """The largest of each row, of which nobody reads the place."""
+    """The maximum of each row; its index must be unused."""
     given = arguments(node)
     if builder.result(node).dtype not in IN_PYTORCH:
         return False
@@ -36,7 +36,7 @@ def maximum(builder: Builder, node: Any) -> bool:
 
 
 def vector_norm(builder: Builder, node: Any) -> bool:
-    """The root of the sum of squares."""
+    """The square root of the sum of squares."""
     given = arguments(node)
     reduces = builder.result(node).numel < builder.spec(builder.permuted(given["self"])[0]).numel
     if given["ord"] != 2 or not given["dim"] or given["dtype"] is not None or not reduces:
@@ -46,7 +46,7 @@ def vector_norm(builder: Builder, node: Any) -> bool:
 
 
 def reduced(builder: Builder, node: Any, tree: Expression, given: Any, dims: Iterable[int]) -> tuple[str, Order]:
-    """``tree`` reduces its operand to one element of each row; of rows with one element it is left out."""
+    """``tree`` reduces each row to one element. Rows that have one element already are left as they are."""
     (x, order), result = builder.permuted(given), builder.result(node)
     row, shape = original_dims((dim % len(order) for dim in dims), order), builder.spec(x).shape
     kept = tuple(1 if dim in row else size for dim, size in enumerate(shape))
@@ -74,12 +74,12 @@ def layer_norm(builder: Builder, node: Any) -> bool:
 
 
 def instance_norm(builder: Builder, node: Any) -> bool:
-    """By the image's own statistics: each channel is a row."""
+    """Normalise by the image's own statistics: each channel is a row."""
     return arguments(node)["use_input_stats"] and _normalized(builder, node, 2, per_channel(builder.result(node)))
 
 
 def group_norm(builder: Builder, node: Any) -> bool:
-    """Where each channel is a group, as instance norm."""
+    """Supported if each channel is a group, as in instance norm."""
     groups, result = arguments(node)["num_groups"], builder.result(node)
     first, groups = (2, 1) if groups == result.shape[1] else (1, groups)
     return _normalized(builder, node, first, per_channel(result), groups)
@@ -87,7 +87,7 @@ def group_norm(builder: Builder, node: Any) -> bool:
 
 def _normalized(builder: Builder, node: Any, first: int, weights: tuple[int, ...], groups: int = 1) -> bool:
     """A row is all dimensions from ``first`` on, the first of them divided into ``groups``. Scale and shift have the
-    sizes ``weights``."""
+    shape ``weights``."""
     given = arguments(node)
     x, order = builder.permuted(given["input"])
     if groups > 1 and order[first] != min(order[first:]):  # groups divide the first dimension of a row

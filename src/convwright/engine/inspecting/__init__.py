@@ -1,4 +1,4 @@
-"""What is said of an engine: its steps, their times, and their errors.
+"""Reports about an engine: its steps, their times and their errors.
 
 Input: an assignment or a program. Output: a table, a trace, a comparison with float64.
 Read first: ``explained``, ``profile``, ``comparison``.

@@ -1,4 +1,4 @@
-"""An engine held against float64, step by step: each step by what it makes of the tensors that it read."""
+"""Compare an engine with float64 step by step, each step on the operands that it read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from convwright.engine.running.program import Program, Values
 from convwright.engine.saving.saved import safetensors
 from convwright.graph.operations import NOTHING_RUNS
 
-# The relative L2 error that a step may show by default, by the coarsest type that it reads or writes, since PyTorch's
-# operators round to that on the way: some times what rounding explains, TF32 and three products of fp16 included.
+# The default limit for a step's relative L2 error, by the coarsest type that it reads or writes, because PyTorch's
+# operators round to that internally. It is several times what rounding explains, including TF32 and products of fp16.
 _TOLERANCES = {DType.FP64: 1e-11, DType.FP32: 2e-3, DType.FP16: 1e-2, DType.BF16: 5e-2}
 
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """``error`` is the relative L2 error of what a step wrote, beside float64 on the same operands."""
+    """``error`` is the relative L2 error of a step's results against float64 on the same operands."""
 
     name: str
     runs: str
@@ -40,8 +40,8 @@ class StepError:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``outputs`` are the relative L2 errors of the engine's outputs beside the model in float64, and ``models`` those
-    of the model itself. Printed, it is a table."""
+    """``outputs`` are the relative L2 errors of the engine's outputs against the model in float64; ``models`` are the
+    errors of the model itself. Printed, it is a table."""
 
     steps: tuple[StepError, ...]
     outputs: tuple[float, ...]
@@ -76,7 +76,7 @@ def step_errors(
     tolerance: float | None,
     save_to: Path | None,
 ) -> tuple[StepError, ...]:
-    """Run the steps one by one. The operands and the results of the first that is over its tolerance are written to
+    """Run the steps one by one. Operands and results of the first step over its tolerance are written to
     ``save_to``."""
     watched = _Watched(program, constants, tolerance, save_to)
     watched.values = program.take(given)
@@ -85,7 +85,7 @@ def step_errors(
 
 
 class _Watched:
-    """Looks at what a step reads before it runs, and at what it has written after it."""
+    """Records what a step reads before it runs, and what it has written afterwards."""
 
     def __init__(
         self, program: Program, constants: Mapping[str, Tensor], tolerance: float | None, save_to: Path | None
@@ -116,7 +116,7 @@ class _Watched:
         if isinstance(step.operation, NOTHING_RUNS):
             return
         every = evaluated(step.operation, {role: tensor.double() for role, tensor in self._read.items()})
-        # An output that no step reads is gone by now.
+        # The run has dropped outputs that no step reads.
         kept = [at for at, name in enumerate(step.writes) if self.values[self._program.place(name)] is not None]
         made, right = [self._tensor(step.writes[at]) for at in kept], [every[at] for at in kept]
         specs = step.operation.operands.values()

@@ -1,4 +1,4 @@
-"""What an engine runs and why, as text: a row for each step, then what the whole is held against."""
+"""An engine as text: a row for each step, then the totals and their reference points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADINGS = ("step", "runs", "type", "layout", "µs", "limit", "next best", "why
 
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
-    """A table of the steps, with the least that the device needs for each, and sums."""
+    """A table of the steps, each with the least time that the device needs, and totals."""
     rows = [_row(step, device) for step in assignment.steps]
     return "\n".join((table(_HEADINGS, rows, numbers=(4, 5)), "", *_sums(assignment), str(memory)))
 
@@ -31,7 +31,7 @@ def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
 
 
 def _is_measured(step: Step) -> bool:
-    """Whether its time is known, and not only what the device needs at least."""
+    """Whether the step was timed; otherwise its time is a lower bound."""
     return step.time_us.high < inf
 
 
@@ -44,8 +44,8 @@ def _sums(assignment: Assignment) -> Iterator[str]:
         f"{'at least ' if unmeasured else ''}{assignment.steps_us:,.0f} µs"
     )
     if unmeasured:
-        yield f"{unmeasured} of them were not measured: ≥ is what the device needs at least"
-    yield f"as it was modelled: {assignment.modelled_us:,.0f} µs"
+        yield f"{unmeasured} of them were not measured: ≥ marks the least time that the device needs"
+    yield f"modelled: {assignment.modelled_us:,.0f} µs"
     for name, time_us in (("step by step", assignment.greedy_us), ("in one layout", assignment.uniform_us)):
         if time_us is not None:
             yield f"chosen {name}: {time_us:,.0f} µs"

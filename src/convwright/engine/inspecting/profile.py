@@ -1,4 +1,4 @@
-"""What each step of an engine takes where it runs."""
+"""The time of each step, measured inside the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convwright.engine.planning.step_text import layouts, table, what_runs
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """``runs`` is the candidate, or the operator of PyTorch's, or the kind of an operation that runs nothing."""
+    """``runs`` is the candidate, PyTorch's operator, or the kind of an operation that runs nothing."""
 
     name: str
     runs: str
@@ -26,7 +26,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The steps in the order in which they run, each with its median time among the others. Printed, it is a table."""
+    """The steps in run order, each with its median time within whole runs. Printed, it is a table."""
 
     steps: tuple[StepTime, ...]
 
@@ -60,7 +60,7 @@ class Profile:
         return {"total_us": self.total_us, "steps": steps}
 
     def write_trace(self, path: Path | str) -> None:
-        """Write the steps one after the other as a trace, which chrome://tracing and Perfetto show."""
+        """Write the steps one after the other as a trace for chrome://tracing or Perfetto."""
         begins = accumulate((each.time_us for each in self.steps), initial=0.0)
         events = [
             {"name": each.name, "ph": "X", "pid": 0, "tid": 0, "ts": begin_us, "dur": each.time_us,

@@ -1,5 +1,5 @@
-"""Changes of a graph that always pay, such as batch norms folded into weights.
+"""Graph changes that always pay, such as folding batch norms into weights.
 
-Input: a network. Output: a network that computes the same, and a sentence for each change.
+Input: a network. Output: an equivalent network, and a sentence for each change.
 Read first: ``listed``, ``change``, ``fold_scale``.
 """

@@ -1,4 +1,4 @@
-"""What a pass gives back: the network that it makes of another, and one sentence for each change."""
+"""The result of a pass: a changed network, and one sentence for each change."""
 
 from __future__ import annotations
 

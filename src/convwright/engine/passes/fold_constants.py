@@ -1,4 +1,4 @@
-"""What depends on weights alone is computed once, when the network is planned."""
+"""Compute values that depend on weights alone once, during planning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.tensors import torch_dtype
 
 
 def fold_constants(network: Network) -> Changed:
-    """Make constants of nodes that read constants only. Their values are computed in float64 and rounded once."""
+    """Replace nodes that read only constants by constants, computed in float64 and rounded once."""
     graph, held = network.graph, dict(network.constants)
     kept, made = list[Node](), list[str]()
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""A convolution pads by itself what an operator before it would pad."""
+"""Fold padding operators into the convolutions that read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.graph.graph import Node
 
 
 def fold_padding(network: Network) -> Changed:
-    """Have forward convolutions read what is padded with zeros around the image, and pad by themselves."""
+    """Let forward convolutions do the zero padding of their input themselves."""
     graph, writers = network.graph, network.graph.writers
     nodes, sentences = list[Node](), list[str]()
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""A factor and a number to add for each channel, as of a batch norm, become part of the weights before them."""
+"""Fold per-channel scales and shifts, such as batch norms, into the weights before them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MADE = ("weight", "bias")
 
 
 def fold_scale(network: Network) -> Changed:
-    """Fold what scales and shifts channels into the convolution or matrix product that nothing else reads."""
+    """Fold per-channel scales and shifts into the convolution or matrix product before them that nothing else reads."""
     sentences = list[str]()
     while pairs := _pairs(network):
         network = _folded(network, pairs)
@@ -34,7 +34,7 @@ def fold_scale(network: Network) -> Changed:
 
 
 def _pairs(network: Network) -> list[tuple[Node, Node]]:
-    """Products, each with the node after it that can be folded into its weights."""
+    """Products, each with the node after it that can be folded."""
     graph, readers, found = network.graph, network.graph.readers, list[tuple[Node, Node]]()
     for node in graph.nodes:
         if not _takes_factors(node, network):
@@ -63,14 +63,14 @@ def _takes_factors(node: Node, network: Network) -> bool:
 
 
 class _Affine(NamedTuple):
-    """``scale * x + shift`` for each channel, in float64."""
+    """``scale * x + shift`` per channel, in float64."""
 
     scale: Tensor
     shift: Tensor
 
 
 def _channels_of(node: Node, value: str, network: Network) -> _Affine | None:
-    """What a node does to each channel of ``value``, where it does no more than to scale and shift them."""
+    """The scale and shift that a node applies to the channels of ``value``; None if it does anything else."""
     problem = node.operation
     if (
         not isinstance(problem, PointwiseProblem)
@@ -92,14 +92,14 @@ def _channels_of(node: Node, value: str, network: Network) -> _Affine | None:
 
 
 def _per_channel(tensor: Tensor, channels: int) -> Tensor | None:
-    """A constant as one number for each channel, in float64; None if it differs within a channel."""
+    """A constant as one float64 number per channel; None if it differs within a channel."""
     if tensor.dim() < 2 or tensor.numel() != tensor.shape[1] or tensor.shape[1] not in (1, channels):
         return None
     return tensor.double().reshape(-1).expand(channels)
 
 
 def _is_affine(tree: Expression, name: str) -> bool:
-    """Whether an expression is a sum of what does not depend on ``name`` and of a multiple of it."""
+    """Whether an expression is a multiple of ``name`` plus terms that do not depend on it."""
     if name not in names(tree) or isinstance(tree, Operand):
         return True
     if not isinstance(tree, Apply):
@@ -119,7 +119,7 @@ def _at(tree: Expression, name: str, number: float, others: Mapping[str, Tensor]
 
 
 def _folded(network: Network, pairs: Sequence[tuple[Node, Node]]) -> Network:
-    """The network with other weights, and the products where the factors were applied: only those read them."""
+    """The network with new weights. The products write what the folded nodes wrote."""
     graph, made, products = network.graph, dict[str, Tensor](), dict[str, Node]()
     for product, after in pairs:
         problem, reads = product.operation, dict(product.reads)
@@ -138,7 +138,7 @@ def _folded(network: Network, pairs: Sequence[tuple[Node, Node]]) -> Network:
 
 
 def _weights(network: Network, product: Node, after: Node) -> tuple[Tensor, Tensor]:
-    """The weight and the bias that compute both nodes, in float64."""
+    """The weight and bias of both nodes combined, in float64."""
     found, reads = _channels_of(after, product.writes[0], network), dict(product.reads)
     assert found is not None
     weight = network.constants[reads["w"]].double()

@@ -1,4 +1,4 @@
-"""All passes in their order, and what they make of a network."""
+"""All passes in their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSES: Mapping[str, Pass] = {
 
 
 def passed(network: Network) -> Changed:
-    """The network after all passes, and what each of them changed."""
+    """The network after all passes, and their sentences."""
     sentences: list[str] = []
     for change in PASSES.values():
         changed = change(network)

@@ -1,4 +1,4 @@
-"""The same operation on the same values is computed once."""
+"""Compute an operation on the same values only once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from convwright.graph.operations import Operation
 
 
 def merge_duplicates(network: Network) -> Changed:
-    """Let all readers of a node read the first one that computes the same. What the network returns keeps its node,
-    since two outputs do not share memory."""
+    """Let readers of a duplicate node read the first one. A node that the network returns stays, since two outputs do
+    not share memory."""
     graph = network.graph
     first: dict[tuple[Operation, tuple[tuple[str, str], ...]], Node] = {}
     renamed, kept, sentences = dict[str, str](), list[Node](), list[str]()

@@ -1,4 +1,4 @@
-"""What computes each layer, in which layout, in which order, and where everything lies in memory.
+"""Choose a candidate and layouts for each step, the order of steps, and the place of each buffer in memory.
 
 Input: a network and a device. Output: an assignment.
 Read first: ``planned``, ``ways``, ``assignment``.

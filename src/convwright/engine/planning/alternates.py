@@ -1,4 +1,4 @@
-"""The candidates of a search that are worth trying inside a network: the winner, and those that come close to it."""
+"""The candidates of a search that are worth trying inside a network: the winner and the close ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from convwright.tuning.trials.quick_timing import FAILURES
 from convwright.tuning.trials.search_input import SEED
 from convwright.tuning.trials.trial import Bench, Trial
 
-# So many besides the winner, none of which took more than so many times as long. In a network, where caches are cold
-# and each call costs, another may be the fastest.
+# At most _MOST besides the winner, each at most _CLOSE times as long. Inside a network caches are cold and each call
+# costs, so another candidate may be the fastest.
 _MOST, _CLOSE = 2, 1.6
 _CHECKING_US = 1e6
 
 
 def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidate, Interval], ...]:
-    """The winner and close candidates that are right, with their times. ``frugal`` adds the one that needs the least
-    workspace, and the fastest of several, where these need more."""
+    """The winner and close candidates with acceptable errors, with their times. ``frugal`` adds the one with the least
+    workspace, and the fastest of several if these need more."""
     choice = found.choice
     if choice is None:
         return ()
@@ -52,7 +52,7 @@ def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidat
 
 
 def _predicted(found: Findings) -> tuple[tuple[Candidate, Interval], ...]:
-    """The winner by prediction and what is predicted to come close to it. Nothing runs, so nothing is checked."""
+    """The winner by prediction, and candidates predicted to be close. Nothing runs, so nothing is checked."""
     times = [
         (verdict.finding.candidate, known.prediction.time_us)
         for verdict in found.verdicts
@@ -68,7 +68,7 @@ def _workspace_bytes(finding: Finding) -> int:
 
 
 class _Checking:
-    """Whether errors are allowed. They are looked for where the search did not."""
+    """Checks errors, and measures them if the search did not."""
 
     def __init__(self, found: Findings) -> None:
         self._found = found
@@ -77,7 +77,7 @@ class _Checking:
     def is_right(self, finding: Finding) -> bool:
         assert finding.measurement is not None
         if finding.measurement.errors:
-            # That its time is in doubt is no reason against it: in the network it is timed again.
+            # A doubtful time is no reason against it: it is timed again in the network.
             own = self._found.baseline
             known = None if own is None or own.measurement is None else own.measurement.errors
             errors = finding.measurement.errors

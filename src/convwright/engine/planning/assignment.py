@@ -1,4 +1,4 @@
-"""All that a run of a network needs, as data: the steps in their order, what each reads and writes, and why."""
+"""All that a run of a network needs, as data: the steps in order, what each reads and writes, and why."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convwright.graph.states import State, States
 
 @dataclass(frozen=True, slots=True)
 class RunnerUp(Record):
-    """The next best candidate for the same, which was taken to need so many ``times`` as long."""
+    """The next best candidate; it was expected to take ``times`` as long."""
 
     id: str
     times: float
@@ -26,9 +26,9 @@ class RunnerUp(Record):
 
 @dataclass(frozen=True, slots=True)
 class Step(Record):
-    """One operation. ``reads`` and ``writes`` name tensors: a constant by its name, any other by its value and layout.
-    ``candidate`` is None for an operator of PyTorch's and for what is not run: a view, and tensors joined where they
-    lie. ``reason`` says in a few words why it is so."""
+    """One operation. ``reads`` and ``writes`` name tensors: a constant by its name, any other by value and layout.
+    ``candidate`` is None for an operator of PyTorch and for a step that runs nothing: a view, or a concatenation in
+    place. ``reason`` says briefly why this step was chosen."""
 
     name: str
     operation: Operation
@@ -42,9 +42,9 @@ class Step(Record):
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Record):
-    """``tensors`` are all that steps read and write, but for constants; ``inputs`` and ``outputs`` are some of them, in
-    the order of the network's. ``slices`` are those that lie in a larger one of ``wholes``, and from which byte on.
-    ``modelled_us`` is what the joint choice reckoned all steps to take, ``greedy_us`` and ``uniform_us`` the same of
+    """``tensors`` are all tensors of the steps except constants. ``inputs`` and ``outputs`` name some of them in the
+    network's order. ``slices`` gives the byte offset of each tensor inside a larger one of ``wholes``.
+    ``modelled_us`` is the total that the joint choice expected; ``greedy_us`` and ``uniform_us`` are the totals of
     simpler choices."""
 
     tensors: dict[str, TensorSpec] = field(hash=False)
@@ -59,7 +59,7 @@ class Assignment(Record):
     uniform_us: float | None = None
 
     def taking(self, times_us: Sequence[float]) -> Assignment:
-        """The same with the times that its steps took in the network."""
+        """The same, with the times of its steps measured in the network."""
         steps = tuple(
             replace(step, time_us=Interval(time_us, time_us, time_us))
             for step, time_us in zip(self.steps, times_us, strict=True)
@@ -68,11 +68,11 @@ class Assignment(Record):
 
     @property
     def steps_us(self) -> float:
-        """The sum of all steps' times: those that the model has, or that they took in the network."""
+        """The sum of the steps' times, measured in the network if they were."""
         return sum(step.time_us.value for step in self.steps)
 
     def last_uses(self) -> dict[str, int]:
-        """The last step that needs each tensor; outputs are needed after all."""
+        """The last step that needs each tensor; an output is needed after the last step."""
         last = {
             name: number
             for number, step in enumerate(self.steps)
@@ -88,7 +88,7 @@ def choice_problem(
     copies: Iterable[CopyWay],
     footprint: Callable[[Way | CopyWay], Footprint] = lambda _: Footprint(),
 ) -> ChoiceProblem:
-    """What the joint choice decides, in its own words."""
+    """The input of the joint choice."""
     return ChoiceProblem(
         nodes=tuple(node.name for node in graph.nodes),
         options=tuple(
@@ -104,14 +104,14 @@ def choice_problem(
 
 
 def ends(graph: Graph, states: States, values: Iterable[str]) -> Iterable[Place]:
-    """Inputs or outputs in the states that they have for the caller, each once; constants are not among them."""
+    """Inputs or outputs in the states that the caller sees, each once, without constants."""
     for value in dict.fromkeys(values):
         if value not in graph.constants:
             yield value, given_state(value, graph, states).name
 
 
 def given_state(value: str, graph: Graph, states: States) -> State:
-    """The state of an input or an output. One that lies in no layout is copied to one."""
+    """The caller's state of an input or output. One without a layout is copied to one."""
     return states.dense(value, graph.values[value].layout)
 
 
@@ -124,8 +124,7 @@ def assignment(
     *,
     turns: Mapping[str, int],
 ) -> Assignment:
-    """The steps of a joint choice. They run in the order of their nodes that ``turns`` says, and each copy right before
-    its first reader."""
+    """The steps of a joint choice, in the order of ``turns``. Each copy runs right before its first reader."""
     by_name, made = {way.name: way for way in ways}, _Steps(graph, states, copies, chosen.copies)
     for way in sorted((by_name[option.name] for option in chosen.options), key=lambda way: last_turn(way, turns)):
         made.add(way)
@@ -147,7 +146,7 @@ def assignment(
 
 
 def last_turn(way: Way, turns: Mapping[str, int]) -> int:
-    """The turn of a way: its last node's."""
+    """The turn of a way: the turn of its last node."""
     return max(turns[node] for node in way.group.nodes)
 
 
@@ -170,7 +169,7 @@ class _Steps:
         self.steps.append(Step(way.group.name, way.operation, reads, writes, way.candidate, way.time_us))
 
     def named(self, value: str, state: str) -> str:
-        """The name of a value in a state; constants have one state."""
+        """The name of a value in a state. Constants have one state only."""
         if value in self._graph.constants:
             return value
         name = f"{value}@{state}" if len(self._states.all(value)) > 1 else value
@@ -178,7 +177,7 @@ class _Steps:
         return name
 
     def there(self, value: str, state: str) -> str:
-        """A value in a state, after it was copied there where that was chosen."""
+        """The name of a value in a state, after adding its copy if the choice has one."""
         name, copy = self.named(value, state), self._copies.pop((value, state), None)
         if copy is not None:
             source = self.named(value, copy.source)

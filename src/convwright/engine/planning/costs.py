@@ -1,7 +1,7 @@
-"""What ways cost in a network: as they were timed by themselves, corrected by what steps took where they run.
+"""Times of ways inside a network: timed alone, then corrected by measurements in the network.
 
-In a network a step finds its weights and its own code out of the nearest caches. What that costs is learned from the
-steps that were timed there: so much for each step, and so much for each byte of a weight.
+In a network a step's weights and code are not in the nearest caches. The extra time is fitted to the steps that were
+timed there: a constant for each step, and a rate for each byte of a weight.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _Timed = TypeVar("_Timed", Way, CopyWay)
 
 
 class Costs:
-    """Times of ways. ``step_us`` and ``byte_us`` are what a step costs in the network beyond its own time: nothing, as
-    long as it is neither given nor learned."""
+    """Times of ways. ``step_us`` and ``byte_us`` are the extra cost of a step inside the network: 0 until given or
+    learned."""
 
     def __init__(self, step_us: float = 0.0) -> None:
         self.step_us, self.byte_us = step_us, 0.0
@@ -29,7 +29,7 @@ class Costs:
         self._in_place: dict[_Key, float] = {}
 
     def learn(self, steps: Sequence[Step], times_us: Sequence[float]) -> None:
-        """Take over what steps took in place. Steps that are alike are averaged."""
+        """Learn from the times of steps in the network. Equal steps are averaged."""
         together: dict[_Key, list[float]] = {}
         for step, time_us in zip(steps, times_us, strict=True):
             together.setdefault(_key_of_step(step), []).append(time_us)
@@ -37,7 +37,7 @@ class Costs:
         self._fit()
 
     def _fit(self) -> None:
-        """Least squares of what was taken beyond the own times, by step and by byte."""
+        """Fit the extra time by least squares, per step and per byte."""
         points = [
             (float(_weight_bytes(key[0])), time_us - self._alone[key])
             for key, time_us in self._in_place.items()
@@ -52,7 +52,7 @@ class Costs:
         self.step_us = max(mean_y - self.byte_us * mean_x, 0.0)
 
     def corrected(self, way: _Timed) -> _Timed:
-        """A way with its time in the network."""
+        """A way with its time inside the network."""
         operation = way.operation if isinstance(way, Way) else way.problem
         key = operation, None if way.candidate is None else way.candidate.id
         self._alone.setdefault(key, way.time_us.value)

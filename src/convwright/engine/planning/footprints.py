@@ -1,4 +1,4 @@
-"""What each way needs of memory, and where values lie: what the joint choice counts where memory is limited."""
+"""Memory footprints of ways, for a joint choice under a memory limit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from convwright.tuning.listing import build
 
 @dataclass(frozen=True, slots=True)
 class CandidateNeeds:
-    """What a candidate's plan needs of memory."""
+    """The memory that a candidate's plan needs."""
 
     workspace_bytes: int
     writes_out: bool
 
 
 class Footprints:
-    """What ways and steps need on a device. Each candidate is looked at once.
+    """Memory that ways and steps need on a device. Each candidate is examined once.
 
-    Plans of PyTorch's functions are built, since only they know whether they write to memory that is given. Others are
-    where their candidate does not know its workspace and ``exact`` says that this matters.
+    Plans of PyTorch's functions are always built, since only they know whether they write to given memory. Other plans
+    are built if the candidate does not know its workspace and ``exact`` is True.
     """
 
     def __init__(self, graph: Graph, states: States, device: DeviceFacts) -> None:
@@ -40,7 +40,7 @@ class Footprints:
         self._buffers = _buffers(graph, states)
 
     def needs(self, candidate: Candidate | None, *, exact: bool) -> CandidateNeeds | None:
-        """None where no candidate runs: PyTorch's operator makes its own output, or nothing runs."""
+        """The needs of a candidate. None if there is none: PyTorch's operator allocates its output, or nothing runs."""
         if candidate is None:
             return None
         if (candidate, exact) not in self._known:
@@ -49,7 +49,7 @@ class Footprints:
 
     def _found(self, candidate: Candidate, exact: bool) -> CandidateNeeds:
         nbytes, is_torch = candidate.workspace_bytes, candidate.leaf.backend == "torch"
-        asks = exact and self._device.present  # no other device can be asked
+        asks = exact and self._device.present  # an absent device cannot be asked
         if is_torch or (asks and (nbytes is None or candidate.workspace_is_bound)):
             plan = build(candidate, self._device)
             return CandidateNeeds(plan.workspace_bytes, plan.writes_out)
@@ -59,10 +59,10 @@ class Footprints:
         return [self.needs(step.candidate, exact=exact) for step in steps]
 
     def of(self, way: Way | CopyWay) -> Footprint:
-        """The footprint of a way, as exactly as can be."""
+        """The footprint of a way, as exact as possible."""
         needs = self.needs(way.candidate, exact=True)
         if needs is None and (isinstance(way, CopyWay) or not isinstance(way.operation, NO_PROBLEM)):
-            needs = CandidateNeeds(0, writes_out=True)  # which is not known yet
+            needs = CandidateNeeds(0, writes_out=True)  # not known yet
         if isinstance(way, CopyWay):
             assert needs is not None
             in_slice = self._states.named(way.value, way.target).slice is not None
@@ -85,7 +85,7 @@ class Footprints:
         )  # fmt: skip
 
     def storage(self, turns: Mapping[str, int]) -> Storage:
-        """Where values lie, for nodes that are computed in the order of ``turns``."""
+        """Where values lie, if nodes run in the order of ``turns``."""
         sizes = {
             buffer: aligned(_whole(self._states.named(*place), self._states).spec.span_bytes)
             for place, buffer in reversed(self._buffers.items())
@@ -98,7 +98,7 @@ def _whole(state: State, states: States) -> State:
 
 
 def _buffers(graph: Graph, states: States) -> dict[Place, str]:
-    """The buffer of each value in each state. Inputs and constants, and views of them, have none."""
+    """The buffer of each value in each state. Inputs, constants and their views have none."""
     buffers: dict[Place, str] = {}
     views = {node.writes[0]: node.reads[0][1] for node in graph.nodes if isinstance(node.operation, View)}
     order = [*graph.inputs, *(value for node in graph.nodes for value in node.writes)]

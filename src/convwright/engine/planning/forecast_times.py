@@ -1,4 +1,4 @@
-"""Times of a device on which nothing runs: what the store knows of it, or else predictions."""
+"""Times for a device on which nothing runs: the store's findings, else predictions."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from convwright.tuning.recall import Recall
 from convwright.tuning.search import baseline_of, resolved
 from convwright.tuning.trials.search_input import Progress
 
-# So many besides the best are kept for a problem.
+# Candidates kept for a problem besides the best.
 _MOST_OTHERS = 2
-# So many chains of rewrites are looked at: to list what is inside one takes as long as to list the problem itself.
+# Chains of rewrites examined; listing the candidates inside one takes as long as listing the problem's own.
 _MOST_CHAINS = 4
 _PRODUCTS = ("matmul", "bmm", "mm")
 
 
 class Basis(StrEnum):
-    """What the time of a step rests on, the surest first."""
+    """What the time of a step rests on, most reliable first."""
 
     NOTHING = "nothing runs"
     MEASURED = "measured"
@@ -47,9 +47,9 @@ class Basis(StrEnum):
 
 
 def check_objective(policy: Policy) -> None:
-    """Refuse an objective that nothing predicts."""
+    """Refuse an objective that no predictor supports."""
     if policy.objective is Objective.ENERGY:
-        raise BadInput('a network cannot be planned for the least energy: give a policy whose objective is "time"')
+        raise BadInput('a network can be planned only for time: give a policy whose objective is "time"')
 
 
 # Candidates with their times, and what these rest on.
@@ -57,8 +57,8 @@ _Known = dict[Candidate, tuple[Interval, Basis]]
 
 
 class ForecastTimes:
-    """A ``TimeSource`` that runs nothing. What searches on the device have found counts; a problem that none has
-    measured is listed, and each of its candidates predicted."""
+    """A ``TimeSource`` that runs nothing. Findings measured on the device come first; for any other problem, candidates
+    are listed and predicted."""
 
     def __init__(
         self, device: DeviceFacts, policy: Policy, store: Store, predictor: Predictor, *, frugal: bool = False
@@ -69,7 +69,7 @@ class ForecastTimes:
         self._basis: dict[tuple[Operation, Candidate | None], Basis] = {}
 
     def basis(self, operation: Operation, candidate: Candidate | None) -> Basis:
-        """What the time of a candidate rests on."""
+        """What a candidate's time rests on."""
         return self._basis.get((operation, candidate), Basis.NOTHING)
 
     def of_problems(
@@ -83,7 +83,7 @@ class ForecastTimes:
             yield problem, self._measured(problem, direct, own, policy) or self._predicted(problem, direct, own, policy)
 
     def of_operator(self, operation: Foreign) -> Interval:
-        """What operators of its size take."""
+        """The typical time of operators of this size."""
         moved, dtype = sum(spec.nbytes for spec in operation.operands.values()), operation.results[0].dtype
         arithmetic = native_arithmetic(dtype, tf32=matmul_tf32_allowed())
         time_us = operator_us(moved, _flops(operation), arithmetic, self.device)
@@ -93,7 +93,7 @@ class ForecastTimes:
     def _measured(
         self, problem: Problem, direct: Sequence[Candidate], own: Candidate | None, policy: Policy
     ) -> tuple[TimedCandidate, ...]:
-        """What the store's findings lead to; nothing where they choose none."""
+        """Candidates from the store's findings; empty if those choose none."""
         recall = Recall(problem, self.device, policy, self._store, "direct")
         if not recall.measured():
             return ()
@@ -114,14 +114,14 @@ class ForecastTimes:
         estimated = any(each.estimated_us is not None for each in known)
         learned = any(basis is Basis.PREDICTED for _, basis in known.values())
         if own is not None and own in known and not (estimated or learned):
-            known = {own: known[own]}  # a data sheet does not say which of two libraries is faster
-        elif not estimated:  # no kernel of ours serves it as it is
+            known = {own: known[own]}  # a data sheet cannot tell which of two libraries is faster
+        elif not estimated:  # none of our kernels serves it directly
             known |= self._rewritten(
                 problem, min((time_us.value for time_us, _ in known.values()), default=inf), policy
             )
         if own is not None and own not in known and (not known or problem.kind == "linear"):
             known |= self._predict([own] if listing.objection(own, policy) is None else [])
-        if not known:  # what is there for want of another
+        if not known:  # nothing is predicted: keep what is listed
             known = self._predict([each for each in direct if listing.objection(each, policy) is None])
         by_workspace = policy.objective is Objective.WORKSPACE
         times: list[TimedCandidate] = [(candidate, time_us) for candidate, (time_us, _) in known.items()]
@@ -129,8 +129,8 @@ class ForecastTimes:
         return self._kept(problem, times, {candidate: basis for candidate, (_, basis) in known.items()})
 
     def _likely(self, listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
-        """Candidates that policy allows and that can be expected to be right and fast. What saves products may err too
-        much, unless its backend stands up for it with an estimate; of PyTorch's own call the result is the standard."""
+        """Candidates that the policy allows and that are probably right and fast. An algorithm with fewer
+        multiplications may err too much, so it needs its backend's estimate. PyTorch's own call is always allowed."""
         return [
             each for each in listed
             if listing.objection(each, policy) is None and each.backend != "reference"
@@ -138,7 +138,7 @@ class ForecastTimes:
         ]  # fmt: skip
 
     def _rewritten(self, problem: Problem, best_us: float, policy: Policy) -> _Known:
-        """The best inside each of a few chains of rewrites whose copies alone do not take as long as ``best_us``."""
+        """The best candidate inside each of a few rewrite chains whose copies alone take less than ``best_us``."""
         bandwidth, found = self.device.bandwidth_bytes_per_us, _Known()
         for chain in chains(problem, self.device)[0][:_MOST_CHAINS]:
             if chain.splits or (bandwidth and chain.moved_bytes / bandwidth >= best_us):
@@ -150,7 +150,7 @@ class ForecastTimes:
         return found
 
     def _predict(self, candidates: Iterable[Candidate]) -> _Known:
-        """Each candidate with its time, in the same order."""
+        """Each candidate with its time, in the given order."""
         listed = list(candidates)
         predictions = self._predictor.predict_all(listed, self.device)
         return {each: self._time(each, prediction) for each, prediction in zip(listed, predictions, strict=True)}
@@ -163,7 +163,7 @@ class ForecastTimes:
     def _kept(
         self, problem: Problem, times: Sequence[TimedCandidate], bases: dict[Candidate, Basis]
     ) -> tuple[TimedCandidate, ...]:
-        """The best, and a few of other algorithms; with a memory budget the one with the least workspace, too."""
+        """The best, a few of other algorithms and, with a memory budget, the one with the least workspace."""
         kept = dict[str, TimedCandidate]()
         for each in times:
             assert each[0] is not None
@@ -179,10 +179,10 @@ class ForecastTimes:
 
 
 def _flops(operation: Foreign) -> int:
-    """Of products of matrices and of attention; 0 of others, which move their operands."""
+    """FLOPs of matrix products and attention; 0 for other operators, which only move data."""
     shapes, (made, *_) = [spec.shape for spec in operation.inputs], operation.results
     if "attention" in operation.target:
-        keys = shapes[1 if len(shapes) > 1 else 0]  # which may be the queries themselves
+        keys = shapes[1 if len(shapes) > 1 else 0]  # keys and queries may be one tensor
         return 4 * prod(shapes[0]) * keys[-2]
     return 2 * prod(made.shape) * shapes[0][-1] if operation.target.split(".")[1] in _PRODUCTS else 0
 

@@ -1,4 +1,4 @@
-"""Which tensors of a run lie in its arena, from which step to which each is needed, and where it lies."""
+"""The tensors in a run's arena: their lifetimes and offsets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from convwright.graph.operations import NOTHING_RUNS, View
 from convwright.graph.step_order import Task, best_order
 from convwright.tuning import listing
 
-WORKSPACE = "workspace of step "  # what names of workspaces in the arena begin with
+WORKSPACE = "workspace of step "  # prefix of a workspace's name in the arena
 
 
 class Needs(Protocol):
-    """What a plan needs of memory."""
+    """The memory that a plan needs."""
 
     @property
     def workspace_bytes(self) -> int: ...
@@ -28,7 +28,7 @@ class Needs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """A tensor with memory of its own, and how long that is needed. One that is not ``in_arena`` is made by PyTorch."""
+    """A tensor with its own memory, and its lifetime. If not ``in_arena``, PyTorch allocates it."""
 
     nbytes: int
     first: int
@@ -37,9 +37,9 @@ class _Life:
 
 
 class Lifetimes:
-    """``plan`` says where each of the ``buffers`` lies in the arena. Those ``outside`` of it come and go with a run.
+    """``plan`` places each of the ``buffers`` in the arena. Tensors ``outside`` it are allocated in each run.
 
-    A pointwise step writes its output over an operand that nothing needs after it, where its candidate can.
+    A pointwise step overwrites an operand that nothing needs afterwards, if its candidate can.
     """
 
     def __init__(self, assignment: Assignment, needs: Sequence[Needs | None]) -> None:
@@ -70,7 +70,7 @@ class Lifetimes:
         return lives
 
     def _overwriting(self) -> dict[str, str]:
-        """Of each tensor that is written over another: the first that lay there."""
+        """For each tensor that overwrites another: the first tensor in that memory."""
         over = dict[str, str]()
         ends = {name: life.last for name, life in self._lives.items()}
         for number, step in enumerate(self._assignment.steps):
@@ -104,7 +104,7 @@ class Lifetimes:
 
     @property
     def outside(self) -> tuple[Buffer, ...]:
-        """What PyTorch's operators make at each run."""
+        """Tensors that PyTorch's operators allocate in each run."""
         return tuple(
             Buffer(name, life.nbytes, life.first, life.last)
             for name, life in self._lives.items() if not life.in_arena
@@ -112,31 +112,31 @@ class Lifetimes:
 
     @property
     def offsets(self) -> Mapping[str, int]:
-        """Where each tensor of the arena, each whole and each workspace begins."""
+        """The offset of each tensor, whole and workspace in the arena."""
         there = self.plan.offsets
         return {**there, **{name: there[first] for name, first in self._over.items()}}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arena, and the most of what is outside of it at once."""
+        """Bytes of the arena, plus the peak outside of it."""
         return self.plan.nbytes + lower_bound(self.outside)
 
     @property
     def without_reuse(self) -> int:
-        """What all results of steps would take if each had memory of its own."""
+        """Bytes of all results if each had memory of its own."""
         return sum(life.nbytes for life in self._lives.values())
 
     def owner(self, name: str) -> str:
-        """The tensor in whose memory a view or a slice lies."""
+        """The tensor whose memory a view or slice uses."""
         return self._root.get(name, name)
 
     def dropped_after(self, number: int) -> Iterator[str]:
-        """The tensors outside of the arena that no step after this one needs."""
+        """Tensors outside of the arena that no step after this one needs."""
         return iter(self._dropped.get(number, ()))
 
     @once
     def _dropped(self) -> dict[int, list[str]]:
-        """Views of what is in the arena are made at each run, too."""
+        """Tensors to drop after each step, including views into the arena, which each run makes again."""
         assignment, found, last = self._assignment, dict[int, list[str]](), self._assignment.last_uses()
         views = {view for view in self._root if view not in assignment.slices}
         for name in sorted(name for step in assignment.steps for name in step.writes):
@@ -147,7 +147,7 @@ class Lifetimes:
         return found
 
     def reordered(self) -> Assignment:
-        """The assignment with its steps in the order in which least is alive at once."""
+        """The assignment with its steps in the order of least peak memory."""
         steps, writer = self._assignment.steps, dict[str, int]()
         tasks = list[Task]()
         for number, (step, needs) in enumerate(zip(steps, self._needs, strict=True)):
@@ -166,12 +166,12 @@ class Lifetimes:
 
 
 def workspace_of(number: int) -> str:
-    """What the workspace of a step is called."""
+    """The name of a step's workspace."""
     return f"{WORKSPACE}{number}"
 
 
 def _roots(assignment: Assignment) -> dict[str, str]:
-    """Of a view: the tensor whose memory it is; of a slice: the whole."""
+    """For a view, the tensor whose memory it uses; for a slice, the whole."""
     roots = {name: whole for name, (whole, _) in assignment.slices.items()}
     for step in assignment.steps:
         if isinstance(step.operation, View):
@@ -181,7 +181,7 @@ def _roots(assignment: Assignment) -> dict[str, str]:
 
 
 def overwritable(candidate: Candidate | None, reads: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The roles of operands that a candidate may write over, of what it ``reads`` by role."""
+    """The roles of operands, among what it ``reads`` by role, that a candidate may overwrite."""
     allowed = frozenset[str]() if candidate is None else listing.overwrites(candidate)
     refused = {name for role, name in reads if role not in allowed}
     return tuple(role for role, name in reads if name not in refused)

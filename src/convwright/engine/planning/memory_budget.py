@@ -1,7 +1,7 @@
-"""The cheapest assignment that keeps within an amount of memory, or a refusal that names the smallest amount possible.
+"""The cheapest assignment within a memory budget, or a refusal that names the smallest possible budget.
 
-What counts is the arena, and what PyTorch's operators make besides, as much of it as is alive at once. What they take
-while they run, inputs, and the outputs that a caller gets are not counted.
+The budget counts the arena and the peak of tensors that PyTorch's operators allocate. It does not count memory that
+those operators use internally, inputs, or outputs that the caller keeps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from convwright.graph.choice import ChoiceProblem, JointChoice
 from convwright.graph.limited_choice import least, need, within
 from convwright.naming import is_whole
 
-# How often a smaller limit is tried where buffers do not fit as tightly as what is alive.
+# How often a smaller limit is tried if buffers do not pack as tightly as the live bytes.
 _TIGHTER = 3
 _Made = Callable[[JointChoice, Mapping[str, int]], Assignment]
 
 
 def checked(memory_budget: object) -> int | None:
-    """The budget as Python's own int."""
+    """The budget as a Python int."""
     if memory_budget is None:
         return None
     if not (is_whole(memory_budget) and memory_budget > 0):  # type: ignore[operator]
@@ -31,8 +31,8 @@ def checked(memory_budget: object) -> int | None:
 
 
 class Budget:
-    """Choices within a budget where ``cheapest`` is over it. They are looked for in two orders of nodes: the one of
-    ``turns``, and the best one for the steps of ``cheapest``. ``nodes`` are those of each step by its name."""
+    """Assignments within a budget that ``cheapest`` exceeds. Two orders of nodes are tried: ``turns``, and the best
+    order for the steps of ``cheapest``. ``nodes`` maps the name of each step to its nodes."""
 
     def __init__(
         self, budget: int, cheapest: Assignment, problem: ChoiceProblem, footprints: Footprints,
@@ -43,12 +43,12 @@ class Budget:
         self._orders = orders[:1] if orders[0] == orders[1] else orders
 
     def cheapest(self) -> Assignment | None:
-        """The cheapest assignment within the budget; None where none was found."""
+        """The cheapest assignment within the budget, or None."""
         fitting = [assigned for order in self._orders if (assigned := self._within(order))]
         return min(fitting, key=lambda assigned: assigned.modelled_us, default=None)
 
     def smallest(self) -> Assignment:
-        """The cheapest of the assignments that keep least alive, or a refusal that names how much that is."""
+        """The cheapest assignment of least peak memory, or a refusal that names this peak."""
         storage = self._footprints.storage
         frugal = [
             (choice, order) for order in self._orders if (choice := least(self._problem, storage(order))) is not None
@@ -79,14 +79,14 @@ class Budget:
 
 
 def nbytes(assigned: Assignment, footprints: Footprints) -> int:
-    """What counts of the memory of an assignment."""
+    """The bytes of an assignment that count."""
     return Lifetimes(assigned, footprints.of_steps(assigned.steps, exact=True)).nbytes
 
 
 def _turns_of(
     steps: tuple[Step, ...], turns: Mapping[str, int], nodes: Mapping[str, tuple[str, ...]]
 ) -> dict[str, int]:
-    """The turns of nodes where steps run in this order; nodes of one step keep the order that they have."""
+    """The turns of nodes if steps run in this order. Nodes of one step keep their order."""
     place = {node: number for number, step in enumerate(steps) for node in nodes.get(step.name, ())}
     order = sorted(turns, key=lambda node: (place[node], turns[node]))
     return {node: turn for turn, node in enumerate(order)}

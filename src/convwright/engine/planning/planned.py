@@ -1,4 +1,4 @@
-"""A network → its assignment: groups, ways, the joint choice."""
+"""Plan a network: groups, ways, joint choice → assignment."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
-# So often at most copies and slices are chosen and searched for. After that only those are chosen that were.
+# At most so many rounds choose copies and slices and search for them. Later rounds choose only searched ones.
 _ROUNDS = 8
 
 
 class Planner:
-    """All ways to compute a network on a device, and the cheapest choice of them. ``times`` says how long candidates
-    take; by default they are searched for.
+    """All ways to compute a network on a device, and the cheapest choice of them. ``times`` gives the times of
+    candidates, by default from searches.
 
-    ``tf32`` are the nodes that may multiply in TF32; None leaves that to PyTorch's flags."""
+    ``tf32`` names the nodes that may use TF32; None follows PyTorch's flags."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Planner:
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
         self._budget = memory_budget
-        # On a CPU convolutions make their own output, which is copied to a slice as it is by a concatenation. Only what
-        # is concatenated several times is copied less often then.
+        # On a CPU convolutions allocate their own output, and writing it to a slice copies it just as concatenation
+        # does. Slices save copies only for values that are concatenated several times.
         if sliced is None:
             sliced = device.kind == "cuda" or _joins_again(graph)
         self._states = States(graph, sliced=sliced)
@@ -74,7 +74,7 @@ class Planner:
         self.footprints = Footprints(graph, self._states, device)
 
     def _search_groups(self) -> None:
-        """Search for the largest groups, and for smaller ones where nothing computes a larger."""
+        """Search for the largest groups, and for smaller ones if nothing computes a larger."""
         graph, every = self.network.graph, groups(self.network.graph)
         wanted: tuple[Group, ...] = largest(every, graph)
         missing = list(wanted)
@@ -91,12 +91,12 @@ class Planner:
         return self._tf32 is not None and any(node in self._tf32 for node in group.nodes)
 
     def _ways(self) -> tuple[Way, ...]:
-        """All ways with what is known of them."""
+        """All ways, with the times known so far."""
         return tuple(way for part in self._parts for way in part.ways())
 
     def assignment(self, costs: Costs) -> Assignment:
-        """The cheapest assignment within the budget, beside simpler choices. Of copies, and of operations on slices,
-        only those are searched for that would be chosen."""
+        """The cheapest assignment within the budget, with the totals of simpler choices. Copies, and operations on
+        slices, are searched for only if they would be chosen."""
         copies: Sequence[CopyWay] = self._copies
         for _ in range(_ROUNDS):
             assigned = self._assigned(costs, copies)
@@ -125,7 +125,7 @@ class Planner:
             )
 
     def _costing(self, costs: Costs, copies: Iterable[CopyWay]) -> tuple[tuple[Way, ...], tuple[CopyWay, ...]]:
-        """All ways and these copies with what they cost in the network."""
+        """All ways and these copies, with their costs in the network."""
         return tuple(map(costs.corrected, self._ways())), tuple(map(costs.corrected, self._timed.copying(copies)))
 
     def _assigned(self, costs: Costs, copies: Iterable[CopyWay]) -> Assignment:
@@ -147,7 +147,7 @@ class Planner:
         if (fitting := limited.cheapest()) is not None:
             return fitting
         if _unknown(cheapest):
-            return cheapest  # once its steps are searched for, another choice may be the cheapest, and fit
+            return cheapest  # searching its steps may make another choice the cheapest, and that may fit
         return limited.smallest()
 
     def _ordered(self, assigned: Assignment) -> Assignment:
@@ -162,12 +162,12 @@ class Planner:
 
 
 def _unknown(assigned: Assignment) -> list[Step]:
-    """The steps that nothing was searched for yet."""
+    """Steps that were not searched for yet."""
     return [step for step in assigned.steps if step.candidate is None and not isinstance(step.operation, NO_PROBLEM)]
 
 
 def _joins_again(graph: Graph) -> bool:
-    """Whether a value is a part of several concatenations, or of one that is a part of another."""
+    """Whether a value is part of several concatenations, or of nested ones."""
     joins = [node for node in graph.nodes if isinstance(node.operation, Join)]
     wholes = {whole for node in joins for whole in node.writes}
     parts = Counter(value for node in joins for value in {value for _, value in node.reads})
@@ -175,7 +175,7 @@ def _joins_again(graph: Graph) -> bool:
 
 
 def _greedy_us(problem: ChoiceProblem) -> float | None:
-    """None where a choice node by node ends where nothing goes on."""
+    """The total of a greedy choice; None if that reaches a dead end."""
     try:
         return greedy(problem).cost
     except Refused:

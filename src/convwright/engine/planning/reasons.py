@@ -1,4 +1,4 @@
-"""Why each step is as it is: what comes next to what runs, and a few words."""
+"""The reason for each step: a few words, and the runner-up."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from convwright.engine.planning.ways import Way
 from convwright.graph.layouts import layouts_of
 from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign
 
-# Readers of a copy that are named.
+# At most so many readers of a copy are named.
 _NAMED = 2
 
 
 def with_reasons(assignment: Assignment, ways: Iterable[Way]) -> Assignment:
-    """The assignment whose steps say why they were chosen among ``ways``."""
+    """The assignment with a reason for each step, found by comparison with ``ways``."""
     by_group: dict[str, list[Way]] = {}
     for way in ways:
-        if way.candidate is not None or isinstance(way.operation, NO_PROBLEM):  # or else it was not searched for
+        if way.candidate is not None or isinstance(way.operation, NO_PROBLEM):  # only ways whose time is known
             by_group.setdefault(way.group.name, []).append(way)
     readers: dict[str, list[str]] = {}
     for step in assignment.steps:
@@ -30,7 +30,7 @@ def with_reasons(assignment: Assignment, ways: Iterable[Way]) -> Assignment:
 
 
 def _explained(step: Step, ways: Iterable[Way], readers: Mapping[str, list[str]], assignment: Assignment) -> Step:
-    if not ways:  # only copies are in no group
+    if not ways:  # copies belong to no group
         return replace(step, reason=_of_copy(step, readers, assignment))
     others = [way for way in ways if way.operation == step.operation and way.candidate not in (step.candidate, None)]
     second = min(others, key=lambda way: way.time_us.value, default=None)
@@ -55,7 +55,7 @@ def _of_choice(step: Step, ways: Iterable[Way]) -> str:
 
 
 def _of_copy(step: Step, readers: Mapping[str, list[str]], assignment: Assignment) -> str:
-    """Who reads the copy, and as what."""
+    """Which steps read the copy, and in which layout."""
     (name,) = step.writes
     found = [each for each in readers.get(name, ()) if each != step.name]
     if name in assignment.outputs and not found:

@@ -1,4 +1,4 @@
-"""Groups of a network, and what searches have found of the ways to compute them."""
+"""Groups of a network, and the ways that searches have found for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convwright.tuning.trials.search_input import Progress
 
 
 class SearchedGroups:
-    """The groups that may multiply in TF32, or those that may not; where ``tf32`` is None, PyTorch's flags say that."""
+    """The groups that may use TF32, or those that may not; if ``tf32`` is None, PyTorch's flags decide."""
 
     def __init__(self, timed: Timed, tf32: bool | None) -> None:
         self.timed, self.tf32, self.possible = timed, tf32, tuple[Possible, ...]()
@@ -24,7 +24,7 @@ class SearchedGroups:
         self.possible += possible(graph, new, states, on_gpu=self.timed.on_gpu)
 
     def search_first(self, progress: Progress) -> None:
-        """Search for what is like nothing else, and for what is like something that nothing computes."""
+        """Search for ways that are like no other, and for ways that are like one that nothing computes."""
         self.search([each.operation for each in self.possible if each.like is None], progress)
         alone = [each for each in self.possible if each.like is not None and not self.timed.candidates(each.like)]
         self.search([each.operation for each in alone], progress)
@@ -38,7 +38,7 @@ class SearchedGroups:
             return [way for each in self.possible for way in each.ways(self.timed)]
 
     def leave_unknown(self) -> None:
-        """Do without what was not searched for."""
+        """Drop ways that were not searched for."""
         self.possible = tuple(each for each in self.possible if self.timed.knows(each.operation))
 
     @contextmanager

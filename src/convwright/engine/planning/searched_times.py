@@ -1,4 +1,4 @@
-"""Times that searches measure, or that the store knows of earlier ones."""
+"""Times from searches, or from the store's findings of earlier ones."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from convwright.tuning.trials.search_input import Progress
 from convwright.tuning.unmeasured import unmeasured
 from convwright.tuning.upcoming import Upcoming
 
-# An operator of PyTorch's is timed for so long.
+# How long an operator of PyTorch is timed.
 _FOREIGN_US = 50_000.0
 
 
 class SearchedTimes:
-    """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` asks for candidates with little
-    workspace, too."""
+    """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` also returns candidates with little
+    workspace."""
 
     def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
         self.device = device
@@ -43,7 +43,7 @@ class SearchedTimes:
     def of_problems(
         self, problems: Sequence[Problem], progress: Progress
     ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
-        """Search for each problem; kernels for the next ones are compiled meanwhile."""
+        """Search for each problem, while kernels for the next ones compile."""
         with ExitStack() as stack:
             coming = Upcoming(problems, self.device, self._policy, mode=self._mode, store=self._store)
             upcoming = stack.enter_context(coming.compiling())
@@ -54,11 +54,11 @@ class SearchedTimes:
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
         try:
             found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
-        except ConvwrightError:  # a problem that nothing here computes
+        except ConvwrightError:  # nothing here computes the problem
             return ()
         if found.choice is not None:
             return alternates(found, frugal=self._frugal)
-        # Other work disturbed the search. PyTorch's own call serves, as long as the device needs for it at least.
+        # Other work disturbed the search. Use PyTorch's own call, with the device's lower bound as its time.
         try:
             candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
         except Refused:
@@ -66,8 +66,8 @@ class SearchedTimes:
         return ((candidate, at_least(least_us(candidate, self.device) or own_call_us(candidate, self.device))),)
 
     def of_operator(self, operation: Foreign) -> Interval | None:
-        """What PyTorch's operator takes; where nothing may run, what the device needs to move its data; None where it
-        raises an error."""
+        """The time of PyTorch's operator. If nothing may run, the least time to move its data. None if it raises an
+        error."""
         if not self._mode.measures or not self.device.present:
             moved = sum(spec.nbytes for spec in operation.operands.values())
             return at_least(moved / (self.device.bandwidth_bytes_per_us or inf))

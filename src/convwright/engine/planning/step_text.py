@@ -1,4 +1,4 @@
-"""A step of an engine in words: what runs, and in which layout."""
+"""A step of an engine as text: what runs, and in which layout."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from convwright.graph.layouts import layouts_of
 
 
 def what_runs(step: Step) -> str:
-    """The candidate, or the operator of PyTorch's, or the kind of an operation that runs nothing."""
+    """The candidate, PyTorch's operator, or the kind of an operation that runs nothing."""
     return step.operation.key.partition(" ")[0] if step.candidate is None else step.candidate.id
 
 
 def layouts(step: Step) -> str:
-    """Those of its images, each once, unless all layouts are the same in memory."""
+    """The distinct layouts of its images; empty if all layouts are the same in memory."""
     specs = [spec for role, spec in step.operation.operands.items() if str(role) != "w"]
     return "→".join(dict.fromkeys(spec.layout for spec in specs if len(layouts_of(spec)) > 1))
 
 
 def types(step: Step) -> str:
-    """The coarsest type that it reads and the one that it writes, or its arithmetic where that rounds fp32."""
+    """The coarsest type that it reads and the type that it writes, or its arithmetic if that rounds fp32."""
     if step.candidate is not None and step.candidate.leaf.arithmetic in (Arithmetic.TF32, Arithmetic.SCALED_FP16):
         return str(step.candidate.leaf.arithmetic)
     *read, written = (spec.dtype for spec in step.operation.operands.values())
@@ -29,7 +29,7 @@ def types(step: Step) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:
-    """Rows under headings, with ``numbers`` in some of the columns."""
+    """Rows under headings. The columns ``numbers`` hold numbers."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "\n".join(

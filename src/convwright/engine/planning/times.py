@@ -1,4 +1,4 @@
-"""Where the times of candidates come from, as planning asks for them: searches, predictions, a table."""
+"""The interface through which planning gets the times of candidates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.graph.operations import Foreign
 from convwright.tuning.trials.search_input import Progress
 
-# A candidate and the time of one call. An operator of PyTorch's is no candidate.
+# A candidate and the time of one call. None stands for an operator of PyTorch.
 TimedCandidate = tuple[Candidate | None, Interval]
-# A step that was not measured counts as this at least, so that no plan has needless ones.
+# The least time of a step that was not measured, so that no plan gets needless steps.
 _SOME_US = 1.0
 
 
 class TimeSource(Protocol):
-    """Says how long candidates take on one device. Each problem and each operator is asked for once."""
+    """Gives the times of candidates on one device. Planning asks once for each problem and each operator."""
 
     @property
     def device(self) -> DeviceFacts: ...
@@ -30,22 +30,22 @@ class TimeSource(Protocol):
     def of_problems(
         self, problems: Sequence[Problem], progress: Progress
     ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
-        """Each problem, in any order, with the candidates that are worth a way in a plan. The fastest comes first; a
-        problem that nothing computes has none."""
+        """Each problem, in any order, with the candidates worth considering, fastest first. A problem that nothing
+        computes has none."""
         ...
 
     def of_operator(self, operation: Foreign) -> Interval | None:
-        """The time of an operator that stays PyTorch's; None where it cannot be computed."""
+        """The time of an operator that PyTorch computes; None if it cannot run."""
         ...
 
 
 def at_least(time_us: float) -> Interval:
-    """The time of what was not measured: so much, or more."""
+    """A time known only to be at least this long."""
     time_us = max(time_us, _SOME_US)
     return Interval(time_us, time_us, inf)
 
 
 def planning_policy(policy: Policy) -> Policy:
-    """The policy for a network whose weights stay: they are packed once, and nobody waits for the host."""
+    """The policy for a network: weights are constant and packed once, and host time does not count."""
     objective = Objective.DEVICE_TIME if policy.objective is Objective.TIME else policy.objective
     return replace(policy, weights=Weights.CONSTANT, objective=objective)

@@ -1,5 +1,4 @@
-"""The ways to compute each group of nodes: for each layout of its operands what is fastest on a device, and how long
-that takes."""
+"""The ways to compute each group of nodes: for each layout of its operands, the fastest candidates and their times."""
 
 from __future__ import annotations
 
@@ -29,17 +28,17 @@ from convwright.tensors import empty, spec_of
 from convwright.tuning.trials.search_input import Progress
 
 _NOTHING = Interval(0.0, 0.0, 0.0)
-# Tensor cores multiply 16 bits along channels. From so many on, a convolution in channels first is taken to be so many
-# times slower.
+# Tensor cores multiply 16-bit numbers along channels. From _CHANNELS on, channels first is assumed to be slower by this
+# factor.
 _CHANNELS, _IN_CHANNELS_FIRST = 8, 1.2
-# A copy on a GPU takes so long at least.
+# The least time of a copy on a GPU.
 _LAUNCH_US = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to compute a group: ``operation`` has the layouts of its operands. ``candidate`` is None for a view, for
-    an operator of PyTorch's, and for a problem that was not searched for yet."""
+    """One way to compute a group. ``operation`` has the layouts of its operands. ``candidate`` is None for a view, for
+    an operator of PyTorch, and for a problem that was not searched for yet."""
 
     group: Group
     operation: Operation
@@ -56,8 +55,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class CopyWay:
-    """A copy of a value from one state to another. Where it was not searched for yet it has no candidate, and a time
-    that is hardly too long."""
+    """A copy of a value from one state to another. Before a search it has no candidate, and a low estimate as its
+    time."""
 
     value: str
     source: str
@@ -68,7 +67,7 @@ class CopyWay:
 
 
 class Timed:
-    """What is fastest for each problem, asked of a source of times once, and what comes close to it."""
+    """The fastest candidates for each problem, and close ones, from a source of times that is asked once."""
 
     def __init__(self, source: TimeSource) -> None:
         self._source, self._device = source, source.device
@@ -80,7 +79,7 @@ class Timed:
         return self._device.kind == "cuda"
 
     def search(self, problems: Iterable[Problem], progress: Progress) -> None:
-        """Find the best candidates of each problem."""
+        """Find the best candidates for each problem."""
         order = [each for each in dict.fromkeys(problems) if each not in self._known]
         for problem, found in self._source.of_problems(order, progress):
             self._known[problem] = found
@@ -88,8 +87,8 @@ class Timed:
     def candidates(
         self, operation: Operation, like: Operation | None = None, times: float = 1.0
     ) -> tuple[TimedCandidate, ...]:
-        """The candidates that are worth a way with their times, the fastest first. A problem that was not searched for
-        has none yet, and takes so many ``times`` as long as the one that it is ``like``."""
+        """The candidates worth considering with their times, fastest first. A problem that was not searched for yet is
+        assumed to take ``times`` as long as ``like``."""
         if isinstance(operation, NOTHING_RUNS):
             return ((None, _NOTHING),)
         if isinstance(operation, Foreign):
@@ -104,13 +103,13 @@ class Timed:
         return self._known.get(operation, ())
 
     def knows(self, operation: Operation) -> bool:
-        """Whether it was searched for, if it has to be."""
+        """Whether the operation was searched for, or needs no search."""
         return isinstance(operation, NO_PROBLEM) or operation in self._known
 
     def copying(self, copies: Iterable[CopyWay]) -> Iterator[CopyWay]:
-        """Copies with what is known of them, without those that nothing computes. The time of a copy that was not
-        searched for is that of the shortest that was timed, or longer if moving its bytes takes longer: at the device's
-        peak, or at the rate of the fastest that was timed."""
+        """Copies with their known times, without those that nothing computes. A copy that was not searched for gets the
+        shortest time of any timed copy, or the time to move its bytes if longer: at the device's peak, or at the
+        fastest rate timed."""
         known = [(each.bytes, found[0][1].value)
                  for each, found in self._known.items() if isinstance(each, CopyProblem) and found]  # fmt: skip
         at_peak = 1 / self._device.bandwidth_bytes_per_us if self._device.bandwidth_bytes_per_us else 0.0
@@ -125,11 +124,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Possible:
-    """A group's operation with its operands in some states, and which values it reads and writes in which.
+    """A group's operation with operands in certain states, and the values that it reads and writes in each.
 
-    It is searched for at once where it is like no other. One on slices takes as long as the same on dense operands, at
-    least, and one in channels first may be known to take longer than in channels last: until it was searched for, it
-    counts as ``times`` as long as what it is ``like``, and it is searched for where it would be chosen even so."""
+    One that is ``like`` no other is searched at once. Any other is assumed to take ``times`` as long as the one that it
+    is like, and is searched only if it would be chosen at that time: an operation on slices takes at least as long as
+    on dense operands, and channels first may be known to be slower than channels last."""
 
     group: Group
     operation: Operation
@@ -155,7 +154,7 @@ def possible(graph: Graph, groups: Iterable[Group], states: States, *, on_gpu: b
 
 
 def copies(used: Iterable[Place], states: States) -> tuple[CopyWay, ...]:
-    """Every copy to another state that ways which read and write ``used`` may need."""
+    """Every copy between states that ways which read and write ``used`` may need."""
     by_value: dict[str, list[str]] = {}
     for value, state in dict.fromkeys(used):
         by_value.setdefault(value, []).append(state)
@@ -170,10 +169,10 @@ def _copy(value: str, source: str, target: str, states: States) -> CopyProblem:
 
 
 def _ways_to_lie(group: Group, graph: Graph, states: States, *, on_gpu: bool) -> Iterator[Possible]:
-    """All operands in one layout, those that are read and those that are written in slices or not. A cast may
-    change the layout as well, so that nothing else has to."""
+    """All operands in one layout, read and written ones in slices or not. A cast may also change the layout, which
+    saves a copy."""
     read_values = [value for _, value in group.reads if value not in graph.constants]
-    written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those make their own output
+    written_values = () if isinstance(group.operation, Foreign | View) else group.writes  # those allocate their output
     reading, writing = (_places(values, states) for values in (read_values, written_values))
     layouts = (Layout.NHWC, Layout.NCHW)
     pairs = [*zip(layouts, layouts, strict=True)]
@@ -194,21 +193,21 @@ def _ways_to_lie(group: Group, graph: Graph, states: States, *, on_gpu: bool) ->
             writes = tuple((value, state.name) for value, state in zip(group.writes, made, strict=True))
             yield Possible(group, operation, tuple(reads.items()), writes, like, times)
             if like is None and not isinstance(operation, NO_PROBLEM):
-                like = operation  # of the dense operands, which come first
+                like = operation  # the dense operands, which come first
                 last = operation if layout is Layout.NHWC else last
 
 
 def _slower_in_channels_first(operation: Operation) -> float | None:
-    """How many times as long an operation takes on a GPU in channels first, at least; None where that is not known."""
+    """The least slowdown of an operation on a GPU in channels first; None if unknown."""
     if isinstance(operation, PointwiseProblem) and not operation.row:
-        return 1.0  # it moves as many bytes
+        return 1.0  # it moves the same number of bytes
     if isinstance(operation, ConvProblem) and operation.groups == 1 and min(operation.c, operation.k) >= _CHANNELS:
         return _IN_CHANNELS_FIRST if operation.dtype in (DType.FP16, DType.BF16) else None
     return None
 
 
 def _places(values: Iterable[str], states: States) -> tuple[int | None, ...]:
-    """None for no slice, and each place in the lists of the values' slices."""
+    """None for no slice, then each index into the values' lists of slices."""
     return None, *range(max((len(states.slices.get(value, ())) for value in values), default=0))
 
 
@@ -218,7 +217,7 @@ def _state(value: str, layout: Layout, place: int | None, states: States) -> Sta
 
 
 def _ways_to_join(group: Group, states: States) -> Iterator[Possible]:
-    """Nothing to do where all parts lie in a slice of the whole, or PyTorch's operator, which copies."""
+    """No work if all parts lie in slices of the whole; otherwise PyTorch's operator, which copies."""
     operation, (whole,), parts = group.operation, group.writes, [value for _, value in group.reads]
     assert isinstance(operation, Join)
     for layout in layouts_of(operation.y):
@@ -237,7 +236,7 @@ def _ways_to_join(group: Group, states: States) -> Iterator[Possible]:
 
 
 def _ways_to_cut(group: Group, states: States) -> Iterator[Possible]:
-    """Nothing to do where a part lies in its value's memory."""
+    """No work if a part lies in its value's memory."""
     operation, cut = group.operation, states.cuts.get(group.writes[0])
     if cut is None or not isinstance(operation, CopyProblem):
         return
@@ -251,21 +250,21 @@ def _ways_to_cut(group: Group, states: States) -> Iterator[Possible]:
 
 
 def _lying(operation: Operation, states: Mapping[str, State]) -> Operation | None:
-    """The operation on operands in these states; None where it does not go."""
+    """The operation on operands in these states; None if impossible."""
     if isinstance(operation, View):
         is_plain = all(state.slice is None and state.layout is Layout.NCHW for state in states.values())
         return operation if is_plain else None
     made = laid(operation, {role: state.spec for role, state in states.items()})
     if isinstance(made, Foreign) and not _lies_so(made):
         return None
-    # What is added to a convolution lies as its output does, also where that is a slice: kernels read it so.
+    # A convolution's residual has the layout of its output, even in a slice: kernels read it that way.
     added = states.get("residual") if isinstance(made, ConvProblem) else None
     return made if added is None or added.spec == made.operands[Role.RESIDUAL] else None
 
 
 def _lies_so(operation: Foreign) -> bool:
-    """Whether PyTorch's operator, given operands that lie so, gives results that do."""
+    """Whether PyTorch's operator keeps this layout of its operands in its results."""
     if all(spec.layout is Layout.NCHW for spec in (*operation.inputs, *operation.results)):
-        return True  # or else it is copied
+        return True  # otherwise its result is copied
     results = compute(operation, [empty(spec, "meta") for spec in operation.inputs])
     return all(spec_of(result).strides == spec.strides for result, spec in zip(results, operation.results, strict=True))

@@ -1,4 +1,4 @@
-"""In which precision a network was asked for, and what is tried for that."""
+"""The requested precision of a network, and the attempts to reach it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from convwright.engine.precision.standard import GivenError, OwnError, Standard
 from convwright.errors import BadInput
 from convwright.naming import is_above_0, one_of
 
-# How many times the error that is allowed of the network each layer may show: errors of layers average out. Where they
-# do not, less is allowed. On a CPU oneDNN's packed convolutions add in another order than PyTorch's own calls do, and
+# How many times the network's allowed error each layer may have: errors of layers average out. If they do not, a
+# smaller factor is tried. On a CPU oneDNN's packed convolutions sum in another order than PyTorch's own calls and
 # err up to six times as much.
 _LAYER_ERRORS = {"cpu": (4.0, 2.0, 1.0, 0.5), "cuda": (2.0, 1.0, 0.5)}
-# The share of a given error that roundings may cause. Kernels add their own.
+# The share of the allowed error left for roundings. Kernels add their own errors.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 _MAX_OUTPUT_ERROR = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A precision, or None for the model's own. Samples and an error belong to "mixed"; each sample is the arguments of
-    a call of the model."""
+    """A requested precision, or None for the model's own. Samples and an error belong to "mixed"; each sample is the
+    arguments of a call of the model."""
 
     precision: Precision | None = None
     samples: tuple[tuple[Any, ...], ...] = ()
@@ -47,26 +47,28 @@ class Asked:
         *,
         partial: bool,
     ) -> Asked:
-        """As a user gives it."""
+        """Check and convert the user's options."""
         known = None if precision is None else one_of(Precision, "precision", precision)
         if known is not Precision.MIXED:
             for name, given in (("samples", samples), ("max_output_error", max_output_error)):
                 if given is not None:
                     raise BadInput(f'`{name}` belongs to precision="mixed", got precision={precision!r}')
         elif partial:
-            raise BadInput('precision="mixed" needs the whole model, which partial=True divides into parts')
+            raise BadInput('precision="mixed" needs the whole model, which partial=True splits: leave out either')
         if known in (Precision.TF32, Precision.MIXED) and policy.arithmetic is not None:
-            raise BadInput(f"precision={str(known)!r} and the policy's `arithmetic` cannot both say what is allowed")
+            raise BadInput(
+                f"precision={str(known)!r} and the policy's `arithmetic` both limit the arithmetic: leave out either"
+            )
         error = _MAX_OUTPUT_ERROR if max_output_error is None else max_output_error
         if not is_above_0(error):
             raise BadInput(f"`max_output_error` must be a positive number, a relative L2 error, got {error!r}")
         every = tuple(each if isinstance(each, tuple) else (each,) for each in samples or ())
         if samples is not None and not every:
-            raise BadInput("`samples` must hold at least one sample")
+            raise BadInput("`samples` must hold at least one sample, got none")
         return cls(known, every, float(error))
 
     def standard(self, model: nn.Module, inputs: tuple[Any, ...], network: Network, policy: Policy) -> Standard:
-        """What an engine's outputs are held against."""
+        """The standard for an engine's outputs."""
         if self.precision is Precision.MIXED:
             return GivenError(network, self._like(inputs), self.max_output_error)
         return OwnError(model, inputs, network, self.precision, policy.max_error)
@@ -79,8 +81,8 @@ class Asked:
         device: DeviceFacts,
         plan: Callable[[Lowering], Assignment] | None,
     ) -> Iterator[tuple[Lowering, Policy]]:
-        """What is tried until outputs are right: the network's precision, and the errors that layers may show. ``plan``
-        is as ``Mixed`` takes it."""
+        """Attempts in order, until outputs are accurate enough: a network precision, and the errors that layers may
+        have. ``plan`` is as in ``Mixed``."""
         if self.precision is Precision.MIXED:
             samples = [torch_api.flatten(each)[0] for each in self._like(inputs)]
             mixed = Mixed(network, samples, device, plan)
@@ -96,11 +98,11 @@ class Asked:
             yield lowering, replace(policy, max_error=layer * policy.max_error)
 
     def _like(self, inputs: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        """The samples, which must be like the example; the example itself where there are none."""
+        """The samples, which must have the form of the example; the example itself if there are none."""
         wanted = _forms(inputs)
         for number, each in enumerate(self.samples):
             if _forms(each) != wanted:
-                raise BadInput(f"sample {number} must be {_text(wanted)}, as the example is, got {_text(_forms(each))}")
+                raise BadInput(f"sample {number} must be {_text(wanted)}, like the example, got {_text(_forms(each))}")
         return self.samples or (inputs,)
 
 

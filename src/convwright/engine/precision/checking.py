@@ -1,4 +1,4 @@
-"""Whether an engine computes what its model computes: both are held against float64."""
+"""Check an engine's outputs: engine and model are both compared with float64."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from convwright.tensors import core_dtype
 
 
 def relative_l2(outputs: Sequence[Tensor], exact: Sequence[Tensor]) -> tuple[float, ...]:
-    """The error of each output, as a share of what is right."""
+    """The relative L2 error of each output."""
     return tuple(_error(made.double(), right) for made, right in zip(outputs, exact, strict=True))
 
 
 def objection(
     outputs: Sequence[Tensor], own: Sequence[Tensor], exact: Sequence[Tensor], max_error: float
 ) -> str | None:
-    """Why an engine's outputs may not stand for the model's ``own``: the first that errs more than ``max_error`` times
-    as much. What is less than one roundoff is no error, and where the model itself fails nothing is said."""
+    """The first output whose error exceeds ``max_error`` times the error of the model's ``own``, as a sentence, or
+    None. Errors below one roundoff are allowed, and so is any error where the model itself fails."""
     pairs = zip(relative_l2(outputs, exact), relative_l2(own, exact), own, strict=True)
     for place, (ours, theirs, tensor) in enumerate(pairs):
         if isfinite(theirs) and not ours <= max(max_error * theirs, core_dtype(tensor.dtype).roundoff):

@@ -1,5 +1,4 @@
-"""A network in other types: a graph in which nodes store their results in types that were chosen for them, with casts
-between them."""
+"""A network in other types: nodes store their results in chosen types, with casts between them."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ from convwright.tensors import core_dtype, empty, torch_dtype
 
 
 class Precision(StrEnum):
-    """What a network may be computed in where it need not follow the model: a 16-bit type, TF32 in its fp32 layers, or
-    for each layer what an error of the outputs allows."""
+    """The precision of a network: a 16-bit type, TF32 for its fp32 layers, or a choice per layer under an error
+    limit."""
 
     FP16 = "fp16"
     BF16 = "bf16"
@@ -39,14 +38,14 @@ class Precision(StrEnum):
 
     @property
     def dtype(self) -> DType | None:
-        """The type that results are stored in; None where they keep theirs."""
+        """The type in which results are stored; None to keep each."""
         return {Precision.FP16: DType.FP16, Precision.BF16: DType.BF16}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Lowering(Record):
-    """``dtypes`` are the types in which nodes store their results, by their names; other nodes keep theirs. ``tf32``
-    are the nodes that may multiply in TF32; None leaves that to PyTorch's flags."""
+    """``dtypes`` maps nodes to the types of their results; other nodes keep theirs. ``tf32`` names the nodes that may
+    use TF32; None follows PyTorch's flags."""
 
     dtypes: Mapping[str, DType] = field(default_factory=dict, hash=False)
     tf32: frozenset[str] | None = None
@@ -60,8 +59,8 @@ class Lowering(Record):
 
     @classmethod
     def of_layers(cls, graph: Graph, chosen: Mapping[str, Precision]) -> Lowering:
-        """Layers as ``chosen``, by their names, and others as they are. What is no layer is stored in the narrowest
-        type that it reads: what was rounded to it loses as much again at most."""
+        """The precision of each layer in ``chosen``; other layers stay as they are. A node that is no layer is stored
+        in the narrowest type that it reads: rounding to that type again loses no more than the first time."""
         products, stored = {node.name for node in layers(graph)}, dict[str, DType]()
         dtypes = dict[str, DType]()
         for node in graph.nodes:
@@ -78,15 +77,15 @@ class Lowering(Record):
 
 
 def layers(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that multiply by weights, and have a precision of their own: convolutions and matrix products."""
+    """The nodes with weights, which have a precision of their own: convolutions and matrix products."""
     return tuple(node for node in graph.nodes if isinstance(node.operation, Product))
 
 
 def lowered(network: Network, dtypes: Mapping[str, DType]) -> Changed:
-    """Have nodes store their results in ``dtypes``, by their names. Inputs and outputs keep their types.
+    """Let nodes store their results in ``dtypes``, by name. Inputs and outputs keep their types.
 
-    Expressions and copies read any type, so that nothing is cast before them, and store an output that nothing else
-    reads in its own type. Constants are cast once. Casts that change nothing any more are removed.
+    Expressions and copies read any type, so nothing is cast before them, and an output that nothing else reads is
+    written in its own type. Constants are cast once. Casts that became redundant are removed.
     """
     made = _Lowered(network, dtypes)
     for node in network.graph.nodes:
@@ -95,7 +94,7 @@ def lowered(network: Network, dtypes: Mapping[str, DType]) -> Changed:
 
 
 class _Lowered:
-    """A graph in the making. Values keep their names; what casts make of them is called after its type as well."""
+    """Builds a graph. Values keep their names; a cast value also has its type in its name."""
 
     def __init__(self, network: Network, dtypes: Mapping[str, DType]) -> None:
         self._network, self._graph, self._dtypes = network, network.graph, dtypes
@@ -108,7 +107,7 @@ class _Lowered:
         operation = self._retyped(node, self._dtype(node))
         if self._is_identity(operation) and not set(node.writes).intersection(self._graph.outputs):
             self._renamed |= dict(zip(node.writes, node.sources, strict=True))
-            self._sentences.append(f"{node.name} casts nothing any more and is left out.")
+            self._sentences.append(f"{node.name} no longer casts anything and is left out.")
             return
         wanted = {str(role): spec.dtype for role, spec in operation.operands.items()}
         reads = tuple((role, self._cast(value, wanted[role])) for role, value in node.reads)
@@ -126,7 +125,7 @@ class _Lowered:
         return Changed(self._network.with_graph(graph, self._held), tuple(self._sentences))
 
     def _dtype(self, node: Node) -> DType:
-        """What a node stores its results in."""
+        """The type of a node's results."""
         own, wanted = self._graph.values[node.writes[0]].dtype, self._dtypes.get(node.name)
         is_end = set(node.writes) <= set(self._graph.outputs) and not self._read.intersection(node.writes)
         is_free = isinstance(node.operation, PointwiseProblem | CopyProblem) and is_end
@@ -151,7 +150,7 @@ class _Lowered:
         )  # fmt: skip
 
     def _cast(self, value: str, dtype: DType, *, last: bool = False) -> str:
-        """The value in a type. One that is returned keeps its layout."""
+        """The value in a type. An output keeps its layout."""
         spec, name = self._values[value], f"{value} as {dtype}"
         if spec.dtype is dtype:
             return value
@@ -172,7 +171,7 @@ def _in(spec: TensorSpec, dtype: DType) -> TensorSpec:
 
 
 def _all_in(operation: Operation, dtype: DType) -> Operation:
-    """The operation on operands of a type; as it is where none computes it in that."""
+    """The operation on operands of a type; unchanged if nothing computes it in that type."""
     if isinstance(operation, Join):
         return Join(_every(operation.inputs, dtype), _in(operation.y, dtype), operation.dim)
     fields: dict[str, Any] = {"x": operation.x, "y": operation.y}  # type: ignore[union-attr]
@@ -185,16 +184,16 @@ def _all_in(operation: Operation, dtype: DType) -> Operation:
 
 
 def _foreign(operation: Foreign, dtype: DType) -> Foreign:
-    """PyTorch's operator on tensors of a type, where it gives results of that type, too."""
+    """PyTorch's operator on tensors of a type, if its results have that type, too."""
     inputs, results = (_every(specs, dtype) for specs in (operation.inputs, operation.results))
     made = replace(operation, inputs=inputs, results=results)
     try:
         given = compute(made, [empty(spec, "meta") for spec in inputs])
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # it does not take that type
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # the operator does not support that type
         return operation
     return made if [core_dtype(each.dtype) for each in given] == [spec.dtype for spec in results] else operation
 
 
 def _every(specs: Iterable[TensorSpec], dtype: DType) -> tuple[TensorSpec, ...]:
-    """The specs in a type, but for integers."""
+    """The specs in a type, integers unchanged."""
     return tuple(_in(spec, dtype) if spec.dtype in IN_PYTORCH else spec for spec in specs)

@@ -1,4 +1,4 @@
-"""Which layers of a network may be computed in fewer bits, so that its outputs err no more than is allowed."""
+"""Choose the layers of a network that may use fewer bits, within an error limit for the outputs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from convwright.engine.precision.roundings import rounded_outputs
 from convwright.engine.reference import values
 from convwright.graph.graph import Graph, Node
 
-# What a layer is lowered to, and the arithmetic that a device needs for it.
+# The target of a lowering, and the arithmetic that the device needs for it.
 _NEEDS = {
     Precision.TF32: Arithmetic.TF32, Precision.FP16: Arithmetic.FP16_ACC32, Precision.BF16: Arithmetic.BF16_ACC32,
 }  # fmt: skip
-# The share of a layer's time that is saved where nothing is timed: tensor cores multiply TF32 at half their rate.
+# The share of a layer's time saved, if nothing is timed: tensor cores run TF32 at half the 16-bit rate.
 _SAVED = {Precision.TF32: 0.5, Precision.FP16: 0.75, Precision.BF16: 0.75}
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A layer in fewer bits: the time that it saves, and the largest error of an output where no other layer is
-    lowered."""
+    """A layer in fewer bits: the time that it saves, and the largest output error if only this layer is lowered."""
 
     layer: str
     precision: Precision
@@ -39,16 +38,16 @@ class Move:
 
     @property
     def saved_per_error(self) -> float:
-        """Errors of layers add up in squares, since they are independent."""
+        """The gain per error. Errors of layers are independent, so their squares add up."""
         return self.saved / max(self.error**2, float_info.min)
 
 
 class Mixed:
-    """A network whose layers are lowered one after the other: first those that save most time for the error that they
-    cause on ``samples``.
+    """Lowers the layers of a network one after the other: those first that save most time for the error that they cause
+    on ``samples``.
 
-    ``plan`` gives the assignment of the network in some precision. Its times say what a layer saves, and whether that
-    is more than casts between layers take; without it layers count by their FLOPs.
+    ``plan`` gives the assignment of the network in some precision: it shows the time that a layer saves, and whether
+    casts between layers cost more. Without it layers count by their FLOPs.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class Mixed:
         self._moves = sorted(moves, key=lambda move: (-move.saved_per_error, move.layer, move.precision))
 
     def within(self, max_error: float) -> Lowering:
-        """The fastest of three that an error of the outputs allows: as many moves as possible, as many to TF32, which
-        needs no casts, and none."""
+        """The fastest of three options within the error: as many moves as possible; as many moves to TF32, which needs
+        no casts; none."""
         moves = [move for move in self._moves if move.error <= max_error]
         in_tf32 = [move for move in moves if move.precision is Precision.TF32]
         possible = [self._most(each, max_error) for each in (moves, in_tf32, ())]
@@ -78,7 +77,7 @@ class Mixed:
         return possible[times_us.index(min(times_us))]
 
     def _most(self, moves: Sequence[Move], max_error: float) -> Lowering:
-        """As many of the moves, the first ones, as an error allows, all of them together."""
+        """The longest beginning of the moves that together stay within the error."""
         fits, over, tried = 0, len(moves) + 1, len(moves)
         while over - fits > 1:
             if self._error(self._after(moves[:tried])) <= max_error:
@@ -96,8 +95,8 @@ class Mixed:
         return Lowering.of_layers(self._network.graph, {name: move.precision for name, move in best.items()})
 
     def _errors(self, precisions: Sequence[Precision]) -> dict[tuple[str, Precision], float]:
-        """The error of the outputs by the layer that alone is lowered, where there is one that is finite. bf16 is as
-        fast as fp16 and coarser, so it is for layers that fp16 has no numbers for."""
+        """The output error for each layer that alone is lowered, if finite. bf16 is as fast as fp16 but coarser, so it
+        is used only for layers whose values overflow in fp16."""
         found = dict[tuple[str, Precision], float]()
         alone = {(node.name, each): Lowering.of_layers(self._network.graph, {node.name: each})
                  for node in self._layers for each in precisions}  # fmt: skip
@@ -129,7 +128,7 @@ class Mixed:
         return max(self._error_of(lowering, number) for number in range(len(self._samples)))
 
     def _error_of(self, lowering: Lowering, number: int, exact: Mapping[str, Tensor] | None = None) -> float:
-        """The largest error of an output for one of the samples; NaN and infinity are larger than any other."""
+        """The largest output error for one sample; NaN counts as infinite."""
         made = rounded_outputs(
             lowered(self._network, lowering.dtypes).network, self._samples[number],
             tf32=lowering.tf32 or (), exact=exact, of=self._network.graph,
@@ -146,5 +145,5 @@ def _has(device: DeviceFacts, precision: Precision) -> bool:
 
 
 def _times(assignment: Assignment) -> dict[str, float]:
-    """What the step takes that each node is a part of."""
+    """The time of the step that each node belongs to."""
     return {name: step.time_us.value for step in assignment.steps for name in step.name.split("+")}

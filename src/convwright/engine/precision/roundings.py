@@ -1,4 +1,4 @@
-"""What a network in other types computes where nothing but its roundings errs: all else is float64."""
+"""The outputs of a lowered network if only roundings err and everything else is float64."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from convwright.engine.reference import results
 from convwright.graph.graph import Graph, Node
 from convwright.tensors import torch_dtype
 
-# Results in these are rounded as they are stored. Those in fp32 are kept as exact as they are.
+# Results in these types are rounded when stored. fp32 results count as exact.
 _ROUNDED = (DType.FP16, DType.BF16)
-# TF32 has 10 bits after the point, 13 fewer than fp32.
+# TF32 has 10 mantissa bits, 13 fewer than fp32.
 _LOST_BITS = 13
 
 
@@ -27,9 +27,9 @@ def rounded_outputs(
     exact: Mapping[str, Tensor] | None = None,
     of: Graph | None = None,
 ) -> tuple[Tensor, ...]:
-    """The outputs in float64, with each result rounded to the type that it is stored in, and operands of the nodes
-    ``tf32`` to TF32. ``exact`` are values of the graph ``of``: nodes that are there, too, and read the same are not
-    computed again."""
+    """The outputs in float64, with each result rounded to its stored type, and operands of the nodes ``tf32`` to TF32.
+    ``exact`` are values of the graph ``of``: nodes that it shares, with the same inputs, are not computed
+    again."""
     graph, known = network.graph, {name: tensor.double() for name, tensor in network.constants.items()}
     known |= {name: tensor.double() for name, tensor in zip(graph.inputs, inputs, strict=True)}
     unchanged, same = set[Node]() if of is None else set(of.nodes), {*graph.inputs, *graph.constants}
@@ -45,7 +45,7 @@ def rounded_outputs(
 
 
 def _rounded(result: Tensor, value: str, node: Node, graph: Graph) -> Tensor:
-    """As it is stored. PyTorch's operators round to the widest type that they read before that."""
+    """A result as it is stored. PyTorch's operators first round to the widest type that they read."""
     promoted = min((graph.values[each].dtype for each in node.sources), key=lambda each: each.roundoff)
     for dtype in (promoted, graph.values[value].dtype):
         if dtype in _ROUNDED:
@@ -54,7 +54,7 @@ def _rounded(result: Tensor, value: str, node: Node, graph: Graph) -> Tensor:
 
 
 def _as_tf32(tensor: Tensor) -> Tensor:
-    """Rounded to TF32, what lies in the middle away from zero, as tensor cores are given it.
+    """Rounded to TF32, ties away from zero, as tensor cores read it.
 
     >>> _as_tf32(torch.tensor([1.0 + 2**-11, 1.0 + 2**-12, -3.0])).tolist()
     [1.0009765625, 1.0, -3.0]

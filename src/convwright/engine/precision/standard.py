@@ -1,5 +1,5 @@
-"""What the outputs of an engine are held against in float64: the model's own error in the precision that was asked for,
-or an error that was given."""
+"""The standard for an engine's outputs in float64: the model's own error in the requested precision, or a given
+error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Run = Callable[..., Any]
 
 
 class Standard(Protocol):
-    """``objection`` says why an engine may not stand for the model, and ``remedy`` what would allow more."""
+    """``objection`` says why an engine must not replace the model; ``remedy`` says what would allow a larger error."""
 
     remedy: str
 
@@ -32,10 +32,10 @@ class Standard(Protocol):
 
 
 class OwnError:
-    """At most so many times the error of the model itself: in a 16-bit type, as PyTorch computes it in that type. Where
-    PyTorch cannot, or gives no numbers, as float64 with each result rounded to it."""
+    """At most a factor times the model's own error. In a 16-bit type that is PyTorch's error in this type; if PyTorch
+    cannot compute it, or gives NaN or infinity, the error of float64 with each result rounded."""
 
-    remedy = "a larger `max_error` of the policy allows more"
+    remedy = "a policy with a larger `max_error` allows more"
 
     def __init__(
         self, model: nn.Module, inputs: tuple[Any, ...], network: Network, precision: Precision | None, max_error: float
@@ -59,13 +59,13 @@ class OwnError:
                 if bool((right.isfinite() & ~each.isfinite()).any()):
                     raise Refused(
                         f"output {place} is infinite or NaN in {self._dtype}, and not in the model; "
-                        'precision="mixed" computes only such layers in 16 bits as allow it'
+                        'precision="mixed" uses 16 bits only for the layers that allow it'
                     )
         return objection(made, self._own, self._exact, self._max_error)
 
 
 class GivenError:
-    """At most a relative L2 error that was given, for each output and each sample."""
+    """At most a given relative L2 error, for each output and each sample."""
 
     remedy = "a larger `max_output_error` allows more"
 
@@ -77,7 +77,7 @@ class GivenError:
         for inputs, exact in self._cases:
             for place, error in enumerate(relative_l2(_outputs(engine, inputs), exact)):
                 if not error <= self._max_error:
-                    return f"output {place} has a relative L2 error of {error:.2g}, allowed is {self._max_error:.2g}"
+                    return f"output {place} has a relative L2 error of {error:.2g}; allowed is {self._max_error:.2g}"
         return None
 
 
@@ -89,7 +89,7 @@ def _outputs(run: _Run, inputs: tuple[Any, ...]) -> list[Tensor]:
 def _own_in(
     dtype: DType, model: nn.Module, inputs: tuple[Any, ...], network: Network, tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The outputs of the model in a type."""
+    """The model's outputs in a type."""
     stored = torch_dtype(dtype)
     given, nesting = torch_api.flatten(inputs)
     cast = torch_api.unflatten([each.to(stored) if each.is_floating_point() else each for each in given], nesting)
@@ -97,7 +97,7 @@ def _own_in(
         own = _outputs(deepcopy(model).to(stored), cast)
         if all(bool(each.isfinite().all()) for each in own):
             return own
-    except Exception:  # whatever a model's own code raises in another type
+    except Exception:  # a model can raise anything in another type
         pass
     dtypes = Lowering.uniform(network.graph, Precision(dtype)).dtypes
     return [each.to(stored) for each in rounded_outputs(lowered(network, dtypes).network, tensors)]

@@ -1,4 +1,4 @@
-"""The block of memory in which steps write."""
+"""The memory block that steps write to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from convwright.tensors import aligned_bytes
 
 
 class Arena:
-    """One block of ``memory``. Several programs may lie in it that take turns.
+    """One block of ``memory``. Programs that share it run one at a time.
 
     On a GPU their CUDA graphs are captured in one ``place``.
     """
 
     def __init__(self, nbytes: int, device: torch.device) -> None:
-        with torch.inference_mode(False):  # or else nothing could be written outside of that mode
+        with torch.inference_mode(False):  # an inference tensor could not be written outside of inference mode
             self.memory = aligned_bytes(nbytes, device)
         self._device, self._is_on_gpu = device, device.type == "cuda"
         self.place = GraphPlace(device) if self._is_on_gpu else None
@@ -29,25 +29,25 @@ class Arena:
 
     @property
     def turn(self) -> RLock:
-        """What a thread holds while it uses the memory."""
+        """The lock that a thread holds while it uses the memory."""
         if self._forks != forks():
             self._renew()
         return self._turn
 
     def _renew(self) -> None:
-        """In a process that was forked off: a thread that is not there may have had its turn."""
+        """Make a new lock in a forked process: a thread of the parent may have held the old one."""
         if self._is_on_gpu:
             raise Refused(
                 "a forked process cannot use the GPU memory of an engine: start it with the method 'spawn', and load "
                 "the engine there"
             )
-        # GNU's OpenMP would wait for ever for threads that are not there. PyTorch's data loader does the same.
+        # GNU's OpenMP would wait forever for the parent's threads. PyTorch's data loader does the same.
         torch.set_num_threads(1)
         self._turn, self._forks = RLock(), forks()
 
     def join(self) -> None:
-        """Make the current stream wait for the one that used the memory last, where that is another. A stream that is
-        being captured waits for nothing: before a capture begins, all work has ended."""
+        """Make the current stream wait for the stream that used the memory last. A stream under capture does not wait:
+        all work ends before a capture begins."""
         last = self._last_stream
         if last is None or torch_api.current_stream(last.device_index) == last.cuda_stream or torch_api.is_capturing():
             return

@@ -19,12 +19,12 @@ _NON_BLOCKING = 1
 
 
 class GraphPlace:
-    """Where CUDA graphs are captured that never run at the same time: a stream on which nothing else ever runs, and a
-    pool of memory, which outlives the last of the graphs.
+    """A place to capture CUDA graphs that never run at the same time: a stream for nothing else, and a memory pool that
+    outlives the last of the graphs.
 
-    cuBLAS has a workspace for each stream, and a graph goes on using that of the stream on which it was captured. But
-    PyTorch can free it at any time: `torch.compile` frees all of them, and the end of a graph those of its stream. Here
-    it lies in the pool, of which nobody else is given memory. PyTorch 2.11 keeps its 32 MiB when the place is gone.
+    cuBLAS has a workspace for each stream, and a graph keeps using that of its capture stream. But PyTorch can free it
+    at any time: `torch.compile` frees all of them, and the end of a graph frees that of its stream. Here it lies in the
+    pool, which nobody else gets memory from. PyTorch 2.11 keeps its 32 MiB after the place is gone.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -38,8 +38,8 @@ class GraphPlace:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """On the stream, with memory of the pool."""
-        torch.cuda.empty_cache()  # which PyTorch does not do by itself where memory runs out in there
+        """Use the stream, and allocate from the pool."""
+        torch.cuda.empty_cache()  # inside the pool PyTorch does not do this when memory runs out
         torch_api.allocate_to_pool(self.device.index, self.pool)
         try:
             with torch.cuda.stream(self.stream):
@@ -50,36 +50,35 @@ class GraphPlace:
 
     @property
     def nbytes(self) -> int:
-        """What PyTorch's allocator keeps in the pool."""
+        """Bytes that PyTorch's allocator keeps in the pool."""
         held = (each for each in _memory_snapshot() if tuple(each["segment_pool_id"]) == tuple(self.pool))
         return sum(each["total_size"] for each in held)
 
 
 class CudaGraph:
-    """``run`` as a CUDA graph. All memory that it touches must live as long as this. Replays run on the current
-    stream."""
+    """``run`` as a CUDA graph. All memory that it uses must outlive this object. Replays run on the current stream."""
 
     def __init__(self, run: Callable[[], object], place: GraphPlace) -> None:
         self._place, self._graph = place, torch.cuda.CUDAGraph()
         with torch.cuda.device(place.device):
-            run()  # compiles, and makes what steps keep, which other graphs of the place must not overwrite
+            run()  # compiles, and allocates what steps keep, which other graphs of the place must not overwrite
             place.stream.wait_stream(torch.cuda.current_stream())
             with place.entered():
-                run()  # makes what libraries keep for the stream: during a capture they make nothing
+                run()  # lets libraries allocate per-stream state, which they cannot do during a capture
             self._capture(run)
             torch.cuda.current_stream().wait_stream(place.stream)
 
     def _capture(self, run: Callable[[], object]) -> None:
-        # Other threads, such as a data loader's, may go on using CUDA meanwhile.
+        # Other threads, such as a data loader's, may keep using CUDA meanwhile.
         place, mode = self._place, "thread_local"
         try:
             with (
-                torch.cuda.stream(place.stream),  # which a capture that fails does not leave
+                torch.cuda.stream(place.stream),  # a failed capture does not leave its stream by itself
                 torch.cuda.graph(self._graph, pool=place.pool, stream=place.stream, capture_error_mode=mode),
             ):
                 run()
         except BaseException:
-            with suppress(RuntimeError):  # where a capture that failed goes on taking memory of the pool
+            with suppress(RuntimeError):  # after a failed capture, stop allocating from the pool
                 torch_api.end_allocating_to_pool(place.device.index, place.pool)
             raise
 
@@ -88,10 +87,10 @@ class CudaGraph:
 
 
 def _own_stream(device: torch.device) -> Any:
-    """A new stream. PyTorch's own 32 are handed out in turn."""
+    """A new stream. PyTorch's own 32 are shared in turn."""
     stream = ctypes.c_void_p()
     with torch.cuda.device(device):
-        torch.cuda.current_stream().synchronize()  # so that the device's context is there, and current
+        torch.cuda.current_stream().synchronize()  # make sure that the device's context exists and is current
         status = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING)
     if status:
         raise BackendError(f"cuStreamCreate of the CUDA driver failed with status {status}")

@@ -1,4 +1,4 @@
-"""The most memory that a run of the model itself takes at once, as PyTorch's allocator on a GPU counts it."""
+"""The peak GPU memory of a run of the model itself, as PyTorch's allocator counts it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def eager_peaks(model: nn.Module, inputs: Sequence[Any], device: torch.device) -> dict[str, int]:
-    """By layout, weights and inputs not counted: "nchw", the model as it is, and "nhwc", a copy of it with channels
-    last, where it has images."""
+    """The peak by layout, without weights and inputs: "nchw", the model as it is, and, if it has images, "nhwc", a
+    copy with channels last."""
     given, structure = torch_api.flatten(inputs)
     peaks = {"nchw": _peak(model, inputs, device)}
     ranks = {each.dim() for each in given if isinstance(each, Tensor)}

@@ -1,4 +1,4 @@
-"""What to say when a step fails while it runs, and what to do then."""
+"""What happens when a step fails during a run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PYTORCHS = "torch/default"  # the candidate that is PyTorch's own call
 
 
 class OnFailure(StrEnum):
-    """Whether a step that fails is an error, or is computed by PyTorch's own call from then on."""
+    """Whether a failing step raises an error, or is replaced by PyTorch's own call."""
 
     RAISE = "raise"
     TORCH = "torch"
 
 
 def is_pytorchs(step: Step) -> bool:
-    """Whether PyTorch's own call computes a step already, or nothing runs."""
+    """Whether PyTorch's own call already computes a step, or nothing runs."""
     return step.candidate is None or step.candidate.id == PYTORCHS
 
 
 def failure(step: Step, number: int, error: Exception) -> ConvwrightError:
-    """The error of the engine's step of this number."""
+    """The error for a failed step, which has this number."""
     what = f"step {step.name} ({what_runs(step)})"
     if is_shortage(error):
         return OutOfMemory(f"{OUT_OF_MEMORY} in {what} of the engine")

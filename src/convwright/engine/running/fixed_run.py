@@ -1,4 +1,4 @@
-"""A program on tensors that stay where they are."""
+"""Runs a program on tensors at fixed addresses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.engine.running.undisturbed import undisturbed
 
 
 class FixedRun:
-    """``inputs`` and ``outputs`` lie in the same memory at every run. On a GPU a run is one CUDA graph. On a CPU an
-    operator that makes its own output costs a copy to where the output of the first run lies."""
+    """``inputs`` and ``outputs`` have the same addresses in every run. On a GPU a run is one CUDA graph. On a CPU an
+    operator that allocates its output costs a copy to the output of the first run."""
 
     def __init__(self, program: Program) -> None:
         self._program, self.inputs, self._place = program, program.fixed_inputs(), program.arena.place
@@ -31,14 +31,14 @@ class FixedRun:
                           for name in names]  # fmt: skip
 
     def _begin(self) -> None:
-        self._values = []  # whose memory the new ones may have
+        self._values = []  # frees memory for the new ones
         self._values = self._computed()
 
     def _computed(self) -> Values:
         return self._program.run(self._program.take(self.inputs))
 
     def of(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs for these inputs, in memory of their own."""
+        """The outputs for these inputs, in new memory."""
         self._program.arena.join()
         for fixed, tensor in zip(self.inputs, given, strict=True):
             if fixed is not tensor:
@@ -48,7 +48,7 @@ class FixedRun:
         return [given[place] if is_input else own[place] for is_input, place in self._returned]
 
     def run(self) -> Values:
-        """Compute what the inputs hold. Inside a CUDA graph of the caller's, steps become a part of that."""
+        """Compute from the contents of the inputs. During a CUDA graph capture of the caller, steps join that graph."""
         if self._graph is not None and not torch_api.is_capturing():
             self._program.arena.join()
             self._graph.replay()
@@ -74,5 +74,5 @@ class FixedRun:
 
     @property
     def pool_bytes(self) -> int:
-        """What PyTorch's allocator keeps for the graph, and for those that share its pool."""
+        """Bytes that PyTorch's allocator keeps for this graph and those that share its pool."""
         return 0 if self._place is None else self._place.nbytes

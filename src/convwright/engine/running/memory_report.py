@@ -1,4 +1,4 @@
-"""What an engine keeps in memory: the buffers in its arena and their lifetimes, its weights, and tensors outside."""
+"""The memory of an engine: buffers in its arena with their lifetimes, weights, and tensors outside."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from convwright.wording.pictures import COLOURS, picture_path
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """All in bytes. ``buffers`` lie in the arena, at the offsets of the ``plan``: tensors, and workspaces for one step
-    each. A tensor that is written over another has no buffer of its own. ``outside`` are tensors that PyTorch's
-    operators make at each run. ``weights`` counts memory that several steps share once; ``tensors`` is what all results
-    of steps would take if each had memory of its own.
+    """All in bytes. ``buffers`` lie in the arena at the offsets of ``plan``: tensors, and workspaces for one step each.
+    A tensor that overwrites another has no buffer of its own. ``outside`` are tensors that PyTorch's operators allocate
+    in each run. ``weights`` counts shared memory once. ``tensors`` is the sum of all results, as if each had memory of
+    its own.
 
-    ``pool`` is what PyTorch keeps for the CUDA graph, in which tensors outside of the arena lie on a GPU. ``context``
-    is what else the GPU has in use: CUDA's context, libraries and their kernels, and other processes. ``eager`` is the
-    peak of a run of the model itself, weights and inputs not counted, in its own layout ("nchw") and with channels last
-    ("nhwc"). These are None on a CPU, and ``eager`` where no model was given."""
+    ``pool`` is what PyTorch keeps for the CUDA graph; on a GPU, tensors outside of the arena lie there. ``context`` is
+    all other memory in use on the GPU: CUDA's context, libraries and their kernels, other processes. ``eager`` is the
+    peak of a run of the model itself, without weights and inputs, in its own layout ("nchw") and with channels last
+    ("nhwc"). These are None on a CPU; ``eager`` is also None if no model was given."""
 
     plan: MemoryPlan
     buffers: tuple[Buffer, ...]
@@ -40,12 +40,12 @@ class MemoryReport:
 
     @property
     def workspace(self) -> int:
-        """The largest workspace, which is a part of the arena."""
+        """The largest workspace, which lies in the arena."""
         return max((each.nbytes for each in self.buffers if each.is_workspace), default=0)
 
     @property
     def peak(self) -> int:
-        """The arena, and the most that is alive outside of it at once: what ``memory_budget`` limits."""
+        """The arena plus the peak outside of it: what ``memory_budget`` limits."""
         return self.arena + self.outside_peak
 
     @property
@@ -54,7 +54,7 @@ class MemoryReport:
 
     @property
     def eager_peak(self) -> int | None:
-        """The peak of a run of the model itself in its better layout."""
+        """The peak of a run of the model itself, in its better layout."""
         return min(self.eager.values()) if self.eager else None
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class MemoryReport:
         return "\n".join((table(("buffer", "steps", "offset", "bytes"), rows, numbers=(1, 2, 3)), "", *sums))
 
     def draw(self, path: Path | str) -> None:
-        """Write a picture of the arena: steps from left to right, addresses upwards. The line is what is alive."""
+        """Draw the arena: steps from left to right, addresses upwards. The line shows the live bytes."""
         path = picture_path(path)
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle

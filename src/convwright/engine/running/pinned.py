@@ -1,4 +1,4 @@
-"""An assignment in which PyTorch's own call computes some of the steps."""
+"""Replace steps of an assignment by PyTorch's own calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.tuning.asked import named
 
 
 def pinned(assignment: Assignment, numbers: Collection[int], device: DeviceFacts) -> Assignment:
-    """The same with PyTorch's call in the steps of these numbers. Steps without a candidate stay as they are."""
+    """The same, with PyTorch's call in the steps of these numbers. Steps without a candidate stay unchanged."""
 
     def own(number: int, step: Step) -> Step:
         if number not in numbers or step.candidate is None or is_pytorchs(step):

@@ -1,4 +1,4 @@
-"""An assignment made ready: its steps as calls, one arena, weights packed."""
+"""An assignment ready to run: its steps as calls, one arena, packed weights."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from convwright.tensors import carve, empty, laid_, lies_as
 from convwright.tuning.listing import build
 from convwright.tuning.stored_plan import stored_plan
 
-# The tensors of one run by their place; None before they are computed and after they are needed.
+# The tensors of one run by index; None before they are computed and after their last use.
 Values = list[Tensor | None]
 _Run = Callable[[Values], None]
 
 
 class Program:
-    """The steps of an assignment. What plans write to memory that is given to them lies in the ``arena``, by default
-    one of its own. On a CPU most of PyTorch's operators make their own output, which comes and goes with the run."""
+    """The steps of an assignment. Plans that write to given memory use the ``arena``, by default a new one. On a CPU
+    most of PyTorch's operators allocate their output in each run."""
 
     def __init__(
         self, assignment: Assignment, plans: Sequence[Plan | None], weights: Weights, device: torch.device,
@@ -56,7 +56,7 @@ class Program:
         ]
 
     def memory_report(self, held: Iterable[Tensor]) -> MemoryReport:
-        """What the arena holds and when, and what lies outside of it; ``held`` are constants, packed or not."""
+        """The contents of the arena over time, and the memory outside of it. ``held`` are constants, packed or not."""
         lifetimes = self.lifetimes
         return MemoryReport(
             lifetimes.plan, tuple(lifetimes.buffers), lifetimes.outside, nbytes_of(held),
@@ -64,11 +64,11 @@ class Program:
         )  # fmt: skip
 
     def place(self, name: str) -> int:
-        """Where a tensor stands among the values of a run."""
+        """The index of a tensor among the values of a run."""
         return self._places[name]
 
     def take(self, given: Sequence[Tensor]) -> Values:
-        """Values at the beginning of a run: a GPU's steps read inputs from fixed memory, a CPU's where they lie."""
+        """Values at the start of a run. A GPU's steps read inputs from fixed memory, a CPU's read them in place."""
         self.arena.join()
         values = list(self._static)
         for name, tensor in zip(self.assignment.inputs, given, strict=True):
@@ -78,14 +78,14 @@ class Program:
             if held is not None:
                 held.copy_(tensor.detach())
             else:
-                # Kernels read memory, in which a tensor that PyTorch negates when it is read has the other sign.
+                # Kernels read raw memory, where a tensor with PyTorch's negative bit has the opposite sign.
                 lies = lies_as(tensor, spec) and not tensor.is_neg()
                 lies = lies and not torch_api.share_storage(tensor, self.arena.memory)
                 values[self._places[name]] = tensor.detach() if lies else empty(spec, self.device).copy_(tensor)
         return values
 
     def fixed_inputs(self) -> list[Tensor]:
-        """Memory for inputs: on a GPU that which steps read, on a CPU new memory."""
+        """Memory for inputs: on a GPU the fixed memory that steps read, on a CPU new memory."""
         names, tensors = self.assignment.inputs, self.assignment.tensors
         held = [self._static[self._places[name]] for name in names]
         return [
@@ -94,14 +94,13 @@ class Program:
         ]
 
     def run(self, values: Values, at: Callable[[], object] | None = None) -> Values:
-        """The tensors after all steps, of those that are still needed. ``at`` is called before, between and after the
-        steps."""
+        """The values that are still needed after all steps. ``at`` is called before the first step and after each."""
         for number, (step, dropped) in enumerate(self._steps):
             if at is not None:
                 at()
             try:
                 step(values)
-            except Exception as error:  # whatever a kernel raises
+            except Exception as error:  # a kernel can raise anything
                 raise failure(self.assignment.steps[number], number, error) from error
             for place in dropped:
                 values[place] = None
@@ -110,11 +109,11 @@ class Program:
         return values
 
     def rerun(self, at: Callable[[], object] | None = None) -> Values:
-        """The same on the inputs that fixed memory holds."""
+        """Run again on the inputs in fixed memory."""
         return self.run(list(self._static), at)
 
     def outputs(self, values: Values, given: Sequence[Tensor]) -> list[Tensor]:
-        """What the model returns, in memory that the next run does not write to."""
+        """The model's outputs, in memory that the next run does not overwrite."""
         inputs, own = dict(zip(self.assignment.inputs, given, strict=True)), dict[str, Tensor]()
         for name in dict.fromkeys(self.assignment.outputs):
             value, root = values[self._places[name]], self.lifetimes.owner(name)
@@ -124,7 +123,7 @@ class Program:
         return [own[name] for name in self.assignment.outputs]
 
     def _fixed_values(self) -> Values:
-        """The tensors that lie in the same memory at every run: constants, what is in the arena, inputs of a GPU."""
+        """The tensors at fixed addresses: constants, the arena's tensors, inputs on a GPU."""
         values: Values = [None] * len(self._places)
         for name in self.assignment.inputs if self.device.type == "cuda" else ():
             values[self._places[name]] = empty(self.assignment.tensors[name], self.device)
@@ -139,7 +138,7 @@ class Program:
         return values
 
     def _dropped(self, number: int) -> tuple[int, ...]:
-        """The places of what no later step needs."""
+        """The indices of tensors that no later step needs."""
         return tuple(self._places[name] for name in self.lifetimes.dropped_after(number))
 
     def _runner(self, number: int, step: Step, plan: Plan | None) -> _Run:
@@ -184,7 +183,7 @@ class Program:
 
 
 def plans_of(assignment: Assignment, device: DeviceFacts, kernels: KeptPlans | None = None) -> list[Plan | None]:
-    """The plan of each step that has a candidate. What ``kernels`` holds is not compiled again."""
+    """The plan of each step that has a candidate. Kernels in ``kernels`` are not compiled again."""
 
     def plan(candidate: Candidate) -> Plan:
         return build(candidate, device) if kernels is None else stored_plan(candidate, device, kernels)
@@ -193,12 +192,12 @@ def plans_of(assignment: Assignment, device: DeviceFacts, kernels: KeptPlans | N
 
 
 def arena_bytes(assignment: Assignment, plans: Sequence[Plan | None]) -> int:
-    """Bytes of the arena that a program needs."""
+    """Bytes that a program needs in the arena."""
     return Lifetimes(assignment, plans).plan.nbytes
 
 
 class _Calling:
-    """A convolution whose operands or result are in other memory at each run."""
+    """A convolution whose operands or result have other addresses in each run."""
 
     def __init__(
         self, plan: Plan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
@@ -217,7 +216,7 @@ class _Calling:
 
 
 class _ComputingByRole:
-    """The same of a plan that knows its operands by their roles."""
+    """The same for a plan that takes its operands by role."""
 
     def __init__(
         self, plan: RolePlan, operands: Mapping[str, Tensor | None], places: Mapping[str, int],
@@ -233,11 +232,11 @@ class _ComputingByRole:
 
 
 def _nothing(values: Values) -> None:
-    """What is joined where it lies, and parts of what is."""
+    """For a concatenation in place, and for parts of a value: nothing to do."""
 
 
 def _copied(run: _Run, place: int, out: Tensor) -> _Run:
-    """A plan that makes its own output, where that is to lie in a slice."""
+    """For a plan that allocates its output: copy that to its place in a slice."""
 
     def copied(values: Values) -> None:
         run(values)

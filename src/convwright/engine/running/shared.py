@@ -1,4 +1,4 @@
-"""Constants that several engines read, each kept once."""
+"""Share constants between engines, so that equal ones exist once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from convwright import torch_api
 
-# Integer dtypes by their size in bytes. Tensors that are equal as these have the same bits.
+# Integer dtypes by size in bytes. Tensors that are equal as integers have the same bits.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Shared:
-    """Knows the tensors that were made of each constant, as long as somebody holds them.
+    """Remembers the tensors made from each constant, as long as somebody holds them.
 
     >>> shared, ones = Shared(), torch.ones(2)
     >>> [shared.one("w", each) is ones for each in (ones, torch.ones(2), torch.zeros(2))]
@@ -26,7 +26,7 @@ class Shared:
         self._known: dict[Any, list[ref[Tensor]]] = {}
 
     def one(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor made of the constant ``name`` that equals this one and lies as it does; or else this one."""
+        """A known tensor of the constant ``name`` with the same bits and strides, or else this one."""
         known = self._known.setdefault((name, _form(tensor)), [])
         alive = [each for each in (held() for held in known) if each is not None]
         for each in alive:
@@ -37,7 +37,7 @@ class Shared:
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
-    """What must be the same of tensors that stand for one another. What oneDNN packs has a form of its own."""
+    """What tensors must have in common to replace one another. oneDNN's packed tensors have a form of their own."""
     if tensor.layout is torch.strided:
         lies: Any = tensor.stride()
     else:
@@ -46,7 +46,7 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Whether all bits are the same."""
+    """Whether all bits are equal."""
     if first.layout is not torch.strided:
         return _equal(first.to_dense(), second.to_dense())
     bits = _INTEGERS[first.element_size()]

@@ -1,4 +1,4 @@
-"""What each step of a program takes where it runs: among the others, with its weights and code out of the caches."""
+"""Time each step inside a program, where its weights and code are not in caches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convwright.engine.running.program import Program
 from convwright.graph.operations import NOTHING_RUNS
 
 _FEWEST_RUNS, _LONGEST_S = 7, 0.3
-# A CUDA graph is timed over so many replays in a row.
+# A CUDA graph is timed over this many consecutive replays.
 _REPLAYS = 10
 
 
 def step_times(program: Program, given: Sequence[Tensor]) -> list[float]:
-    """Microseconds of each step, the median of several runs; they add up to what a run takes."""
+    """Microseconds of each step, median of several runs. They add up to the time of a run."""
     return _on_gpu(program, given) if program.device.type == "cuda" else _on_cpu(program, given)
 
 
@@ -34,8 +34,8 @@ def _on_cpu(program: Program, given: Sequence[Tensor]) -> list[float]:
 
 
 def _on_gpu(program: Program, given: Sequence[Tensor]) -> list[float]:
-    """From events between the steps, recorded inside a CUDA graph. An event takes time itself, which is found by
-    comparing all of them with a graph that has no events, and taken off."""
+    """Times from events between the steps, recorded inside a CUDA graph. The time of an event itself is found by
+    comparison with a graph without events, and subtracted."""
     program.take(given)
     marks = [_event(external=True) for _ in range(len(program.assignment.steps) + 1)]
     place = program.arena.place
@@ -73,7 +73,7 @@ def _marked(program: Program, marks: Sequence[torch.cuda.Event]) -> None:
 
 
 def _medians(moments: Callable[[], list[float]]) -> list[float]:
-    """The differences between moments of a run, each the median over several runs but the first."""
+    """Differences between consecutive moments, each the median over all runs except the first."""
     runs, until_s = [moments()], perf_counter() + _LONGEST_S
     while len(runs) < _FEWEST_RUNS or perf_counter() < until_s:
         runs.append(moments())

@@ -1,4 +1,4 @@
-"""How a planned network runs, whatever modes of PyTorch's its caller has on."""
+"""Shield an engine from the caller's PyTorch modes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import torch
 
 @contextmanager
 def undisturbed(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast; tensors made here may be written to outside of inference mode too."""
+    """No gradients and no autocast; tensors made inside may be written to outside of inference mode."""
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield

@@ -1,4 +1,4 @@
-"""The constants of a network as its steps read them."""
+"""The constants of a network, as its steps read them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from convwright.tensors import empty, lies_as
 
 
 class Weights:
-    """``operands`` are the constants of each step by role, laid as its operation reads them, and packed; ``tensors``
-    those that PyTorch's operators read, by name. Nobody writes to them, so that several programs may share them; what
-    ``shared`` knows already is not kept twice."""
+    """``operands`` are the constants of each step by role, in the layout of its operation and packed. ``tensors`` are
+    the constants that PyTorch's operators read, by name. Nothing writes to them, so programs may share them; ``shared``
+    avoids a second copy."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Weights:
 
 
 def nbytes_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of all memory that tensors lie in, each byte once."""
+    """Bytes of all memory that tensors use, shared memory counted once."""
     return sum(dict(map(_memory, tensors)).values())
 
 
@@ -53,7 +53,7 @@ def _operands(step: Step, plan: Plan, constants: Mapping[str, Tensor], shared: S
 
 
 def _memory(tensor: Tensor) -> tuple[object, int]:
-    """What a tensor lies in, and how many bytes that has. What a library packs for itself has no address."""
+    """The storage of a tensor, and its size in bytes. What a library packs for itself has no address."""
     if tensor.layout is not torch.strided:
         return id(tensor), tensor.numel() * tensor.element_size()
     storage = tensor.untyped_storage()
@@ -61,5 +61,5 @@ def _memory(tensor: Tensor) -> tuple[object, int]:
 
 
 def _laid(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """A constant as an operation takes it."""
+    """A constant in the form that an operation takes."""
     return tensor if lies_as(tensor, spec) else empty(spec, tensor.device).copy_(tensor)

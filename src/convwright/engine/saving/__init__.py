@@ -1,5 +1,5 @@
-"""An engine in a folder, and whether what a folder holds can run. ``engine.loaded`` reads it.
+"""Write an engine to a folder, and check that the contents of a folder can run. ``engine.loaded`` reads it.
 
-Input: a blueprint. Output: ``plan.json``, ``weights.safetensors`` and, where that is asked for, ``kernels.json``.
+Input: a blueprint. Output: ``plan.json``, ``weights.safetensors`` and, on request, ``kernels.json``.
 Read first: ``saved``, ``plan_text``, ``plan_checks``.
 """

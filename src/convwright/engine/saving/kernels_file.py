@@ -1,6 +1,6 @@
-"""The compiled kernels of an engine as a file beside its plan.
+"""The compiled kernels of an engine, in a file beside its plan.
 
-A kernel is code. The file is read only where the user says that he trusts it.
+A kernel is code: the file is read only if the user trusts it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from convwright.strict_json import JsonError
 from convwright.tuning.stored_plan import place_of, stored_plan
 
 VERSION = 1
-# Under what a kernel is kept, as the file calls it.
+# The key of a kernel in the file.
 _PLACE = ("problem", "device", "candidate", "fingerprint")
 
 
 def kernels_written(engines: Iterable[Blueprint], device: DeviceFacts) -> bytes:
-    """The kernels that engines run, each once. What no backend can write down is left out."""
+    """The kernels that engines run, each once. Kernels that their backend cannot write are left out."""
     texts = dict[Place, str]()
     for engine in engines:
         texts |= _texts(engine, device)
@@ -37,7 +37,7 @@ def kernels_written(engines: Iterable[Blueprint], device: DeviceFacts) -> bytes:
 
 
 def _texts(engine: Blueprint, device: DeviceFacts) -> dict[Place, str]:
-    """The kernels of one engine. They are built again, which compiles only what no cache has."""
+    """The kernels of one engine. They are built again, which compiles only what no cache holds."""
     kept = KeptPlans({} if engine.kernels is None else engine.kernels.texts)
     leaves = _leaves(engine, device)
     for place, leaf in leaves.items():
@@ -47,7 +47,7 @@ def _texts(engine: Blueprint, device: DeviceFacts) -> dict[Place, str]:
 
 
 def kernels_read(path: Path, raw: bytes, engines: Iterable[Blueprint], device: DeviceFacts) -> KeptPlans:
-    """What ``path`` holds, which must be kernels that the engines run, as they are built here."""
+    """The kernels in ``path``, which must be kernels that the engines run here."""
     try:
         data = strict_json.loads(raw)
     except JsonError as error:
@@ -56,7 +56,9 @@ def kernels_read(path: Path, raw: bytes, engines: Iterable[Blueprint], device: D
         raise BadInput(f"{path} holds no kernels")
     if data["version"] != VERSION:
         version = str(data["version"])[:80]
-        raise BadInput(f"{path} has version {version}, and this convwright reads version {VERSION}")
+        raise BadInput(
+            f"{path} has version {version}, and this convwright reads version {VERSION}: load without trust_kernels"
+        )
     texts = _checked(path, data.get("kernels"))
     needed = {place for engine in engines for place in _leaves(engine, device)}
     for problem, _, candidate, fingerprint in sorted(texts.keys() - needed):
@@ -66,23 +68,26 @@ def kernels_read(path: Path, raw: bytes, engines: Iterable[Blueprint], device: D
 
 
 def _checked(path: Path, kernels: Any) -> dict[Place, str]:
-    """Texts by their places, where each is what was saved."""
+    """Texts by key, with their checksums verified."""
     texts = dict[Place, str]()
     for each in kernels if isinstance(kernels, list) else [None]:
         if not isinstance(each, Mapping) or not all(isinstance(each.get(name), str) for name in (*_PLACE, "text")):
             raise BadInput(f"{path} holds no kernels: each has {', '.join(_PLACE)} and text")
         problem, device, candidate, fingerprint = (each[name] for name in _PLACE)
         if _checksum(each["text"]) != each.get("sha256"):
-            raise BadInput(f"{path} is not what was saved: the checksum of {candidate[:80]!r} differs")
+            raise BadInput(
+                f"{path} was changed after saving: the checksum of {candidate[:80]!r} differs; "
+                "load without trust_kernels"
+            )
         texts[problem, device, candidate, fingerprint] = each["text"]
     return texts
 
 
 def _checksum(text: str) -> str:
-    return digest(text.encode(errors="replace"))  # JSON may hold what is no text in UTF-8
+    return digest(text.encode(errors="replace"))  # JSON may hold text that UTF-8 cannot encode
 
 
 def _leaves(engine: Blueprint, device: DeviceFacts) -> dict[Place, Candidate]:
-    """What computes the steps, without rewrites."""
+    """The candidates that compute the steps, without rewrites."""
     candidates = [step.candidate.leaf for step in engine.assignment.steps if step.candidate is not None]
     return {place_of(leaf, device): leaf for leaf in candidates}

@@ -1,7 +1,6 @@
-"""Whether an assignment that comes from a file is one that can run.
+"""Check that an assignment from a file can run.
 
-Kernels trust it: they read and write as many bytes as it says, where it says. What is checked here is all that they
-trust.
+Kernels trust an assignment: they read and write the bytes that it names. Everything that they trust is checked here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from convwright.errors import BadInput
 from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Join, Part, View
 from convwright.tensors import core_dtype, empty
 
-# No memory has as many bytes. What is more could not be counted in 64 bits.
+# A size in bytes above all possible memory; larger sizes could overflow 64 bits.
 _MOST_BYTES = 1 << 48
 
 
@@ -40,7 +39,7 @@ def _wrong(plan: Assignment, device: str) -> Iterator[str]:
             yield from _wrong_call(step.name, step.operation, device)
         there.update(step.writes)
     if late := [name for name in plan.outputs if name not in there or name in plan.slices]:
-        yield f"the output {late[0]!r} is computed by no step"
+        yield f"no step computes the output {late[0]!r}"
 
 
 def _wrong_names(plan: Assignment) -> Iterator[str]:
@@ -49,7 +48,7 @@ def _wrong_names(plan: Assignment) -> Iterator[str]:
     if twice := [name for name, times in Counter(made).items() if times > 1]:
         yield f"{twice[0]!r} is made twice"
     if unknown := [name for name in (*plan.inputs, *written) if name not in plan.tensors]:
-        yield f"nothing is known of the tensor {unknown[0]!r}"
+        yield f"the tensor {unknown[0]!r} is not described"
     everything = [*plan.tensors, *plan.constants, *plan.wholes]
     if len(set(everything)) < len(everything) or any(name.startswith(WORKSPACE) for name in everything):
         yield "two tensors have the same name"
@@ -64,14 +63,14 @@ def _wrong_sizes(plan: Assignment) -> Iterator[str]:
             yield f"{name!r} has a negative stride"
         total += max(spec.span_bytes, spec.nbytes)
         if total > _MOST_BYTES:
-            yield f"no memory holds all tensors up to {name!r}"
+            yield f"no memory can hold all tensors up to {name!r}"
 
 
 def _wrong_slices(plan: Assignment) -> Iterator[str]:
     for name, (whole, start) in plan.slices.items():
         spec, held = plan.tensors.get(name), plan.wholes.get(whole)
         if spec is None or held is None or spec.dtype is not held.dtype:
-            yield f"{name!r} lies in {whole!r}, of which nothing is known"
+            yield f"{name!r} lies in {whole!r}, which is not described"
         elif not 0 <= start <= start + spec.span_bytes <= held.span_bytes or start % spec.dtype.nbytes:
             yield f"{name!r} does not lie in {whole!r}"
 
@@ -91,10 +90,10 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
         return
     for role, name in (*step.reads, *zip(outputs, step.writes, strict=True)):
         wanted, held = roles[role], plan.constants.get(name) or plan.tensors[name]
-        # A constant is laid as it is needed. How views and joined parts lie is looked at below.
+        # A constant is copied to the needed layout. Views and joined parts are checked below.
         is_laid = (name in plan.constants and step.candidate is not None) or isinstance(operation, NOTHING_RUNS)
         if (wanted.shape, wanted.dtype) != (held.shape, held.dtype) or not (is_laid or wanted.strides == held.strides):
-            yield f"`{role}` of {step.name} is not {name!r} as it lies"
+            yield f"`{role}` of {step.name} does not match the layout of {name!r}"
         if step.candidate is not None and name in plan.slices and plan.slices[name][1] % wanted.alignment:
             yield f"`{role}` of {step.name} is not aligned"
     if isinstance(operation, Foreign | View) and plan.slices.keys() & {*step.writes}:
@@ -102,7 +101,7 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
     if isinstance(operation, View):
         names = [name for name in (step.writes[0], step.reads[0][1]) if name in plan.tensors]
         if any(plan.tensors[name].layout is not Layout.NCHW or name in plan.slices for name in names):
-            yield f"{step.name} is a view of what is not dense"
+            yield f"{step.name} is a view of a tensor that is not dense"
     if isinstance(operation, Join):
         yield from _wrong_join(step, operation, plan)
     if isinstance(operation, Part):
@@ -110,7 +109,7 @@ def _wrong_step(step: Step, plan: Assignment, there: set[str]) -> Iterator[str]:
 
 
 def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
-    """Nothing runs: each part must lie where the whole has it."""
+    """Nothing runs, so each part must lie in its place in the whole."""
     (written,) = step.writes
     whole = plan.slices.get(written)
     lies = plan.tensors[written]
@@ -119,15 +118,15 @@ def _wrong_join(step: Step, operation: Join, plan: Assignment) -> Iterator[str]:
     for place, start in enumerate(operation.starts):
         part = by_role[f"x{place}"]
         if whole is None or plan.slices.get(part) != (whole[0], whole[1] + start * step_bytes):
-            yield f"{part!r} does not lie where {step.name} has it"
+            yield f"{part!r} does not lie in the place that {step.name} gives it"
             return
         held = plan.tensors[part]
         if not same_order(held.shape, held.strides, lies.strides):
-            yield f"{part!r} does not lie as {step.name} has it"
+            yield f"{part!r} does not have the layout that {step.name} gives it"
 
 
 def _wrong_part(step: Step, operation: Part, plan: Assignment) -> Iterator[str]:
-    """Nothing runs: the part must lie in the memory of what it is a part of."""
+    """Nothing runs, so the part must lie in the memory of its whole."""
     ((_, whole),), (part,) = step.reads, step.writes
     if whole not in plan.slices:
         yield f"{whole!r} has no memory of which {step.name} could be a part"
@@ -139,7 +138,7 @@ def _wrong_part(step: Step, operation: Part, plan: Assignment) -> Iterator[str]:
 
 
 def _wrong_call(name: str, operation: Foreign, device: str) -> Iterator[str]:
-    """What PyTorch's operator gives is tried without memory."""
+    """Try PyTorch's operator on tensors without memory."""
     if any(torch.device(word).type != device for word in devices(operation)):
         yield f"{name} computes on another device"
         return

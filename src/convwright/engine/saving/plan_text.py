@@ -61,7 +61,7 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
 
 
 def graph_written(graph: Graph) -> dict[str, Any]:
-    """A graph whose constants are the assignment's."""
+    """A graph without its constants, which the assignment has."""
     return {
         "values": {name: _spec_text(spec) for name, spec in graph.values.items() if name not in graph.constants},
         "nodes": [
@@ -91,10 +91,10 @@ def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
     candidate = None
     if data["candidate"] is not None:
         if isinstance(operation, NO_PROBLEM):
-            raise BadInput(f"{operation.key[:200]} is computed by no candidate")
+            raise BadInput(f"no candidate computes {operation.key[:200]}")
         try:
             candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
-        except ConvwrightError as why:  # other versions of this package may have other kernels
+        except ConvwrightError as why:  # another version of this package may have other kernels
             raise Refused(str(why)) from why
     time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
@@ -139,7 +139,7 @@ def _operation(data: Any) -> Operation:
 def _of_graph(data: Any) -> Operation:
     operation = _operation(data)
     if isinstance(operation, Part):
-        raise BadInput("a graph copies parts, and only a plan reads them where they lie")
+        raise BadInput("a graph copies parts; only a plan reads them in place")
     return operation
 
 

@@ -1,4 +1,4 @@
-"""An engine in a folder: ``plan.json``, ``weights.safetensors`` and, where that is asked for, ``kernels.json``."""
+"""Write an engine to a folder: ``plan.json``, ``weights.safetensors`` and, on request, ``kernels.json``."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from convwright.tuning import listing
 
 VERSION = 2
 PLAN, WEIGHTS, KERNELS = "plan.json", "weights.safetensors", "kernels.json"
-# The checksum of the compiled kernels in a plan; its "kernels" are those that a user has registered.
+# The plan's key for the checksum of compiled kernels; its "kernels" are kernels that the user has registered.
 COMPILED = "compiled"
-# A plan has this where nothing of it was run.
+# The plan's key that says that nothing of it was run.
 PREDICTED = "predicted"
 
 
 def save(
     folder: Path, engine: Blueprint, device: DeviceFacts, kernels: bytes | None, *, predicted: bool = False
 ) -> None:
-    """Write a plan, its weights and its compiled ``kernels`` to a folder, which is made where it does not exist. A plan
-    that was ``predicted`` says so, since nothing of it was run."""
+    """Write a plan, its weights and its compiled ``kernels`` to a folder, which is created if needed. A plan that was
+    only ``predicted`` says so."""
     mark = {PREDICTED: True} if predicted else {}
     body = {**mark, **needed([engine.assignment], device), **plan_of(engine)}
     write(folder, engine.constants, device, body, kernels)
 
 
 def plan_of(engine: Blueprint) -> dict[str, Any]:
-    """An engine as data, without its weights."""
+    """An engine as data, without weights."""
     graph = {} if engine.graph is None else {"graph": graph_written(engine.graph)}
     return {"structure": engine.structure, **written(engine.assignment), **graph}
 
 
 def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, Any]:
-    """What plans need to run as they were made."""
+    """The library versions and kernels that plans depend on."""
     kernels = {name: version for each in assignments for name, version in user_kernels(each).items()}
     return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
 
@@ -55,10 +55,10 @@ def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, 
 def write(
     folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any], kernels: bytes | None
 ) -> None:
-    """Write the weights and kernels, and the plan that uses them. Existing files are replaced, not written to: hard
-    links to them and open readers keep the old contents."""
+    """Write the weights and kernels, then the plan that uses them. Existing files are replaced, not overwritten: hard
+    links and open readers keep the old contents."""
     folder.mkdir(parents=True, exist_ok=True)
-    # The tensors of a file share no memory, as a model's may.
+    # Tensors in a file share no memory, although a model's may.
     contiguous = torch.contiguous_format
     held = {name: each.cpu().clone(memory_format=contiguous) for name, each in constants.items()}
     raw = safetensors().save(held)
@@ -81,7 +81,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def fingerprints(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, str]:
-    """What must be the same: of each backend's candidates, and of PyTorch itself."""
+    """Fingerprints that must match: of each backend's candidates, and of PyTorch itself."""
     of = dict[str, set[str]]()
     for step in chain.from_iterable(each.steps for each in assignments):
         if step.candidate is not None:
@@ -103,5 +103,5 @@ def safetensors() -> Any:
         return import_module("safetensors.torch")
     except ImportError:
         raise BackendError(
-            "safetensors keeps tensors in files, and is not installed here: pip install 'convwright[engine]'"
+            "safetensors is needed to save and load engines, and is not installed: pip install 'convwright[engine]'"
         ) from None

@@ -1,4 +1,4 @@
-"""Kernels of the user's own in a plan, which need to be registered where it is loaded."""
+"""Kernels registered by the user in a plan: they must be registered again before loading."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from convwright.engine.planning.assignment import Assignment
 
 
 def user_kernels(assignment: Assignment) -> dict[str, str]:
-    """The versions of those that the steps run, by name."""
+    """The versions of the user's kernels that the steps run, by name."""
     leaves = [step.candidate.leaf for step in assignment.steps if step.candidate is not None]
     names = {leaf.algorithm for leaf in leaves if leaf.backend == registry.USER}
     return {kernel.name: kernel.version for kernel in _registered() if kernel.name in names}
 
 
 def unlike(needed: Mapping[str, str]) -> str | None:
-    """The first that is registered with another version, or not at all, and what to do; None where none is."""
+    """The first kernel that is missing or has another version, as a sentence with the remedy; None if all match."""
     there = {kernel.name: kernel.version for kernel in _registered()}
     for name, version in needed.items():
         if name not in there:
