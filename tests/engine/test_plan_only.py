@@ -245,9 +245,6 @@ def test_a_folder_needs_weights(planned: cw.PlannedEngine, tmp_path: Path) -> No
     ("options", "said"),
     [
         ({"device": "h200"}, r"runs on the device of `example`: leave out device='h200', or set plan_only=True"),
-            {"device": "h200"},
-            r"an engine runs on the device of `example`: leave out device='h200', or set plan_only=True",
-        ),
         ({"plan_only": True, "device": "abacus"}, r"device must be cpu, .* got 'abacus'"),
         ({"plan_only": True, "buckets": [1, 2]}, r"runs nothing, so that buckets would be ignored"),
         ({"plan_only": True, "partial": True}, r"runs nothing, so that partial would be ignored"),
