@@ -96,6 +96,7 @@ format: $(READY) ## Bring the code into the house style.
 docs: $(READY) ## Bring the generated pages up to date and build the site, in site/.
 	$(PY) docs/make_cli.py --write
 	$(PY) docs/make_reference.py --write
+	$(PY) docs/make_gains.py --write
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "The site is at site/index.html."
 

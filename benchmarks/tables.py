@@ -33,8 +33,8 @@ from pages import (
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SITE = ROOT / "docs", ROOT / "mkdocs.yml"
 SHOWN_ON = (
-    ROOT / "README.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "engine.md", DOCS / "kernels.md",
-    DOCS / "wrapper-clinic.md",
+    ROOT / "README.md", DOCS / "index.md", DOCS / "measured.md", DOCS / "bench.md", DOCS / "engine.md",
+    DOCS / "kernels.md", DOCS / "wrapper-clinic.md",
 )  # fmt: skip
 END = "<!-- end of table -->"
 _BEHIND = "      - Benchmarks: bench.md\n"
@@ -56,6 +56,7 @@ class Table:
 
 TABLES = {
     "engines": Table(engines.table, "h200-whole-networks.jsonl"),
+    "engines-in-short": Table(engines.in_short, "h200-whole-networks.jsonl"),
     "engines-cpu": Table(engines.table, "cpu-whole-networks.jsonl"),
     "find": Table(found.table, "h200-find.jsonl"),
     "cpu-zoo": Table(cpu_zoo.table, "cpu-zoo.jsonl"),

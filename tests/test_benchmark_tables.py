@@ -10,7 +10,7 @@ from typing import Any
 import profiled_kernels
 import pytest
 import tables
-from pages import cpu_zoo, few_channels, gtc, models, own_kernels, padding_sweep, profiles
+from pages import cpu_zoo, engines, few_channels, gtc, models, own_kernels, padding_sweep, profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,7 +92,8 @@ def test_a_table_replaces_what_stands_between_its_markers() -> None:
 
 def test_records_that_are_there_make_tables() -> None:
     for table in tables.TABLES.values():
-        assert (table.text() or "| ").startswith("| ")
+        text = table.text() or ""
+        assert text.startswith("| ") or table.make is engines.in_short or not text
 
 
 def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
@@ -265,3 +266,39 @@ def test_what_a_profiler_saw_belongs_to_the_candidate_whose_kernels_came_then(tm
         "| 7x7, 32 x 192 x 28x28, fp16, nchw | `triton/banded-gemm` | 18.0 | 5.8 | 6.2 | 35 % | 7 % |"
     )
     assert row.endswith("| barrier, 2.5 |")
+
+
+def network(name: str, own: float, compiled: float | None, engine: float, **others: Any) -> dict[str, Any]:
+    best = min(own, compiled or own)
+    ratio = engine / best
+    return {
+        "network": name, "batch": 32, "dtype": "fp16", "size": None, "built_s": 20.0,
+        "us": {"engine": engine, "run": engine - 1, "nchw": own + 9, "nhwc": own}
+        | ({} if compiled is None else {"compile": compiled}),
+        "ratio": {"ratio": {"value": ratio, "low": ratio, "high": ratio}},
+        "conditions": {"device": "a gpu", "driver": "1", "torch": "2"},
+    } | others  # fmt: skip
+
+
+NETWORKS = [
+    network("resnet50", 2000.0, 1600.0, 900.0), network("resnet50", 2000.0, 1600.0, 1000.0, built_s=40.0),
+    network("densenet121", 4000.0, 5000.0, 1000.0), network("resnet18", 900.0, None, 500.0),
+    network("unet", 900.0, 800.0, 500.0, dtype="bf16"), network("convnext_tiny", 900.0, 800.0, 500.0, batch=1),
+    network("resnet50", 3000.0, 2500.0, 2000.0, dtype="fp32", tf32="on"),
+    network("resnet50", 3000.0, 2500.0, 2000.0, dtype="fp32", tf32="off"),
+]  # fmt: skip
+
+
+def test_engines_in_short_take_the_last_line_of_each_network() -> None:
+    assert engines.in_short(NETWORKS[:4]) == (
+        "ResNet-50 in fp16 with a batch of 32 takes 2,000 µs in PyTorch, 1,600 µs with `torch.compile` and 1,000 µs as "
+        "an engine. Over 3 settings of 3 networks, the engine is 2.26 times as fast as the faster of the two "
+        "(geometric mean; a gpu, torch 2). It takes 20 to 40 s to build."
+    )
+
+
+def test_the_picture_has_fp16_and_tf32_with_a_batch_of_32_beside_a_compiler() -> None:
+    assert engines.compared(NETWORKS) == [
+        ("DenseNet-121, fp16", 1000.0, 5000.0, 4000.0), ("ResNet-50, fp16", 1000.0, 1600.0, 2000.0),
+        ("ResNet-50, TF32", 2000.0, 2500.0, 3000.0),
+    ]  # fmt: skip

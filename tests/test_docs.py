@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from pages import engines, records
 
 import convwright
 from convwright.cli.main import app
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 CLI = runpy.run_path(str(DOCS / "make_cli.py"))
 REFERENCE = runpy.run_path(str(DOCS / "make_reference.py"))
+GAINS = runpy.run_path(str(DOCS / "make_gains.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -36,6 +38,15 @@ def test_the_page_of_the_command_line_is_fresh() -> None:
 @pytest.mark.parametrize("path", sorted(REFERENCE["pages"]()), ids=lambda path: path.name)
 def test_the_reference_is_fresh(path: Path) -> None:
     assert path.read_text() == REFERENCE["pages"]()[path], "make docs brings it up to date"
+
+
+def test_the_picture_of_the_first_pages_is_fresh() -> None:
+    lines = records.read(GAINS["RECORD"])
+    made = GAINS["picture"](engines.compared(lines), lines[0]["conditions"]["device"])
+    assert GAINS["PICTURE"].read_text() == made, "make docs brings it up to date"
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        (shown,) = re.findall(r"!\[.*?\]\((.*?)\)", page.read_text(), flags=re.DOTALL)
+        assert page.parent / shown == GAINS["PICTURE"]
 
 
 def test_the_reference_has_no_other_pages() -> None:

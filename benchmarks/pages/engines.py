@@ -1,8 +1,11 @@
-"""The table of whole networks as engines, made of the record of `whole_networks.py`: the last line of each counts."""
+"""Whole networks as engines, as a table and in one paragraph, made of the record of `whole_networks.py`.
+
+The last line of each network counts.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pages.records import Lines
 
@@ -17,25 +20,75 @@ _CALLED = {
 }  # fmt: skip
 _OURS, _COMPILED = ("engine", "run"), ("compile", "autotune")
 _KEY = ("network", "batch", "dtype", "size", "tf32")
+_SHOWN = {"network": "resnet50", "dtype": "fp16", "batch": 32}
+
+
+class Comparison(NamedTuple):
+    """Times of one call in microseconds."""
+
+    name: str
+    engine_us: float
+    compiled_us: float
+    own_us: float
 
 
 def table(lines: Lines) -> str:
     """Each network with the times of an engine, of `torch.compile` and of the best that PyTorch itself does."""
-    lines = list({tuple(line.get(name) for name in _KEY): line for line in lines}.values())
+    lines = _latest(lines)
     lines.sort(key=lambda line: (line["dtype"] != "fp16", line["dtype"], -line["batch"], line["size"] or 0))
     body = "\n".join(map(_row, lines))
+    known = lines[0]["conditions"]
+    return (
+        "| network | type | batch | engine | `torch.compile` | PyTorch | times faster than the best | built in |\n"
+        f"|---|---|---|---|---|---|---|---|\n{body}\n\n"
+        f"{_where(known)}; of one call, in a process whose store was empty; {_PYTORCH[_on(known)]}; "
+        f"{_mean(lines):.2f} times as fast as the best in the geometric mean."
+    )
+
+
+def in_short(lines: Lines) -> str:
+    """One network in words, and the mean of all."""
+    lines = _latest(lines)
+    shown = next(line for line in lines if all(line[name] == value for name, value in _SHOWN.items()))
+    compiled_us = _compiled_us(shown)
+    assert compiled_us is not None
+    built_s = [line["built_s"] for line in lines]
+    return (
+        f"{_CALLED[shown['network']]} in {shown['dtype']} with a batch of {shown['batch']} takes "
+        f"{_time(_own_us(shown))} in PyTorch, {_time(compiled_us)} with `torch.compile` and "
+        f"{_time(shown['us']['engine'])} as an engine. Over {len(lines)} settings of "
+        f"{len({line['network'] for line in lines})} networks, the engine is {_mean(lines):.2f} times as fast as the "
+        f"faster of the two (geometric mean; {_where(lines[0]['conditions'])}). It takes "
+        f"{min(built_s):.0f} to {max(built_s):.0f} s to build."
+    )
+
+
+def compared(lines: Lines) -> list[Comparison]:
+    """Each network in fp16 or TF32 with a batch of 32, for a drawing: the one that gains most beside PyTorch first."""
+    rows = []
+    for line in _latest(lines):
+        compiled_us, kind = _compiled_us(line), _type(line)
+        if compiled_us is not None and line["batch"] == 32 and kind in ("fp16", "TF32"):
+            name = f"{_CALLED[line['network']]}, {kind}"
+            rows.append(Comparison(name, line["us"]["engine"], compiled_us, _own_us(line)))
+    return sorted(rows, key=lambda row: row.own_us / row.engine_us, reverse=True)
+
+
+def _latest(lines: Lines) -> Lines:
+    return list({tuple(line.get(name) for name in _KEY): line for line in lines}.values())
+
+
+def _mean(lines: Lines) -> float:
+    """How many times as fast as the best of the others."""
     ratios = [Interval(1 / each["value"], 1 / each["high"], 1 / each["low"])
               for each in (line["ratio"]["ratio"] for line in lines)]  # fmt: skip
     mean = geometric_mean(ratios)
     assert mean is not None
-    known = lines[0]["conditions"]
-    where = ", ".join([known["device"], *(f"{word} {known[word]}" for word in ("threads", "torch") if word in known)])
-    return (
-        "| network | type | batch | engine | `torch.compile` | PyTorch | times faster than the best | built in |\n"
-        f"|---|---|---|---|---|---|---|---|\n{body}\n\n"
-        f"{where}; of one call, in a process whose store was empty; {_PYTORCH[_on(known)]}; "
-        f"{mean.value:.2f} times as fast as the best in the geometric mean."
-    )
+    return mean.value
+
+
+def _where(known: dict[str, Any]) -> str:
+    return ", ".join([known["device"], *(f"{word} {known[word]}" for word in ("threads", "torch") if word in known)])
 
 
 _PYTORCH = {
@@ -49,9 +102,7 @@ def _on(known: dict[str, Any]) -> str:
 
 
 def _row(line: dict[str, Any]) -> str:
-    us = line["us"]
-    own = min(time_us for name, time_us in us.items() if name not in (*_OURS, *_COMPILED))
-    compiled = min((us[name] for name in _COMPILED if name in us), default=None)
+    us, own, compiled = line["us"], _own_us(line), _compiled_us(line)
     called, size = _CALLED[line["network"]], line["size"]
     cells = [
         called + (f", {size}x{size}" if size else ""), _type(line), str(line["batch"]), _time(us["engine"]),
@@ -59,6 +110,15 @@ def _row(line: dict[str, Any]) -> str:
         f"{line['built_s']:.0f} s",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _own_us(line: dict[str, Any]) -> float:
+    """The best that PyTorch does without a compiler."""
+    return float(min(time_us for name, time_us in line["us"].items() if name not in (*_OURS, *_COMPILED)))
+
+
+def _compiled_us(line: dict[str, Any]) -> float | None:
+    return min((line["us"][name] for name in _COMPILED if name in line["us"]), default=None)
 
 
 def _type(line: dict[str, Any]) -> str:
