@@ -68,7 +68,9 @@ def test_energy_is_an_objective_where_it_is_known(asked: dict[str, Any], why: st
 
 @pytest.mark.parametrize("mode", ["heuristic", "quick"])
 def test_who_is_told_of_progress_can_be_called(mode: str) -> None:
-    with pytest.raises(cw.BadInput, match=r"^`progress` must be a function of \(what, done, total\) or None, got 3$"):
+    with pytest.raises(
+        cw.BadInput, match=r"^`progress` must be True, False or a function of \(done, total, what\), got 3$"
+    ):
         cw.find(TEXT, device="cpu", mode=mode, progress=3)  # type: ignore[arg-type]
 
 

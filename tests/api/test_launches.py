@@ -42,7 +42,7 @@ def test_all_that_was_measured_is_run_and_looked_at(monkeypatch: pytest.MonkeyPa
     assert before.kernels is None
     assert "kernels" not in before.to_json()
     assert all(y.shape == before.problem.y.shape for y in ran)
-    assert told == [("kernels", done, len(ids)) for done in range(len(ids))]
+    assert told == [(done, len(ids), "kernels") for done in range(len(ids))]
     assert found.to_json()["kernels"][ids[0]][0]["grid"] == (2, 3, 1)
     assert hash(found) is not None
 

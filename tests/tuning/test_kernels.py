@@ -284,7 +284,7 @@ def test_what_cannot_be_compiled_says_so_and_is_not_tried_again(made: Made) -> N
 
 
 def test_a_short_search_waits_for_its_kernels_and_says_so(made: Made) -> None:
-    made.compiled, said, go = ways(build_us=90_000.0), list[tuple[str, int, int]](), threading.Event()
+    made.compiled, said, go = ways(build_us=90_000.0), list[tuple[int, int, str]](), threading.Event()
     made.compiler = lambda id_: go.wait(20) and None
 
     def progress(*of: Any) -> None:
@@ -293,8 +293,9 @@ def test_a_short_search_waits_for_its_kernels_and_says_so(made: Made) -> None:
 
     found = cw.find(PROBLEM, device=CPU, mode="quick", store=Store.open(None), progress=progress)
     assert chosen(found) == "compiled/kernel-3", "the fastest of the four that were compiled"
-    assert said[0] == ("compiling", 0, 4)
-    assert said[next(i for i, (what, *_) in enumerate(said) if what != "compiling") - 1] == ("compiling", 4, 4)
+    assert said[0] == (0, 4, "compiling")
+    assert said[next(i for i, (*_, what) in enumerate(said) if what != "compiling") - 1] == (4, 4, "compiling")
+    assert said[-1] == (1, 1, "")
     assert reasons(found)[FASTEST] == kernels.NOT_WANTED
 
 

@@ -40,7 +40,7 @@ while not any((task / "children").read_text() for task in children.iterdir()):
 time.sleep(0.5)
 """
 INTERRUPTED = """
-def progress(doing, done, of):
+def progress(done, of, doing):
     if doing == "first looks":
         (here / "begun").touch()
 try:

@@ -29,8 +29,8 @@ from convwright.store.store import Store
 from convwright.tuning import find as tuner
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, using
-from convwright.tuning.trials.search_input import Progress
 from convwright.uncompiled import uncompiled
+from convwright.wording.progress import Progress, progress_to
 
 
 @uncompiled()
@@ -56,7 +56,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     kernels: bool = False,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> Findings:
     """Every way of computing a problem, ranked, with the reason why each won, lost or was refused.
 
@@ -71,8 +71,8 @@ def find(
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
     failure. ``energy`` measures the energy of the best, in mode "full". ``kernels`` runs each measured candidate once
-    more, when all is timed, and lists the kernels that it launches on a GPU. ``progress`` is called with what is being
-    done, how much of it is done, and of how much.
+    more, when all is timed, and lists the kernels that it launches on a GPU. ``progress=True`` writes a line to stderr;
+    a function is called with how much of a step is done, of how much, and which step it is.
 
     >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic")
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
@@ -81,8 +81,7 @@ def find(
     wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     _check_budget(budget_us)
-    if progress is not None and not callable(progress):
-        raise BadInput(f"`progress` must be a function of (what, done, total) or None, got {progress!r}")
+    tell = progress_to(progress)
     posed = problem(
         what, weight, bias,
         stride=stride, padding=padding, dilation=dilation, groups=groups, activation=activation, residual=residual,
@@ -99,11 +98,15 @@ def find(
     with using(store) as kept:
         found = tuner.find(
             posed, facts, policy or Policy(), mode=wanted, store=kept,
-            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, progress=progress,
+            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy,
+            progress=lambda what, done, total: tell(done, total, what),
         )  # fmt: skip
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
         refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
-    return with_kernels(found, progress) if kernels else found
+    if kernels:
+        found = with_kernels(found, tell)
+    tell(1, 1, "")
+    return found
 
 
 def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:

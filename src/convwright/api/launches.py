@@ -12,8 +12,9 @@ from convwright.measuring.kernels import Kernel, kernels_of
 from convwright.settings import Mode
 from convwright.tuning.findings import Findings
 from convwright.tuning.trials.quick_timing import FAILURES, failure
-from convwright.tuning.trials.search_input import NO_HOOKS, SEED, Progress
+from convwright.tuning.trials.search_input import SEED
 from convwright.tuning.trials.trial import Bench, Trial
+from convwright.wording.progress import Progress, progress_to
 
 
 def check_launches(device: DeviceFacts, mode: Mode) -> None:
@@ -29,11 +30,11 @@ def check_launches(device: DeviceFacts, mode: Mode) -> None:
 def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:
     """``found`` with the kernels of all that was measured; None for what could not be run once more."""
     candidates = [v.finding.candidate for v in found.verdicts if v.finding.measurement is not None]
-    tell, seen = progress or NO_HOOKS.progress, dict[str, tuple[Kernel, ...] | None]()
+    tell, seen = progress_to(progress), dict[str, tuple[Kernel, ...] | None]()
     bench = Bench(found.problem, found.device, found.mode, seed=SEED) if candidates else None
     for done, candidate in enumerate(candidates):
         assert bench is not None
-        tell("kernels", done, len(candidates))
+        tell(done, len(candidates), "kernels")
         try:
             with torch.autocast(bench.device.type, enabled=False):
                 seen[candidate.id] = kernels_of(Trial(candidate, bench).call(), bench.device)

@@ -142,27 +142,29 @@ def optimize(
         raise BadInput("`buckets` need a model exported as a whole: leave out `partial` or `buckets`")
     if samples is not None and buckets is not None:
         raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
-    inputs = inputs_of(example)
+    inputs, tell = inputs_of(example), progress_to(progress)
     if plan_only:
         ignored = {"partial": partial, "buckets": buckets, "samples": samples, "mode": mode is Mode.FULL}
         refuse_ignored(ignored, "plan_only=True plans the whole model for one size and runs nothing")
         check_evaluates(model)
         with using(store) as kept:
-            return planned_engine(
-                model, inputs, device, policy, kept, precision=precision, memory_budget=budget, progress=progress
+            planned = planned_engine(
+                model, inputs, device, policy, kept, precision=precision, memory_budget=budget, progress=tell
             )
+        tell(1, 1, "")
+        return planned
     if device is not None:
         raise BadInput(f"an engine runs on the device of `example`: leave out device={device!r}, or set plan_only=True")
     with using(store) as kept:
 
         def plan(model: nn.Module, inputs: tuple[Any, ...]) -> Engine:
             try:
-                return _planned(model, inputs, policy, mode, kept, progress_to(progress), asked, budget, on_failure)
+                return _planned(model, inputs, policy, mode, kept, tell, asked, budget, on_failure)
             except OutOfMemory:
                 if policy.max_workspace_bytes == 0:
                     raise
             least = replace(policy, max_workspace_bytes=0)
-            return _planned(model, inputs, least, mode, kept, progress_to(progress), asked, budget, on_failure)
+            return _planned(model, inputs, least, mode, kept, tell, asked, budget, on_failure)
 
         try:
             if buckets is not None:
@@ -172,6 +174,8 @@ def optimize(
             if not partial:
                 raise
             return planned_in_parts(model, inputs, plan, why)
+        finally:
+            tell(1, 1, "")
 
 
 def _planned(
