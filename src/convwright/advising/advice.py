@@ -7,6 +7,7 @@ from typing import Any
 
 from convwright.advising import advice_text
 from convwright.advising.optimized import Optimized
+from convwright.advising.side_by_side import Paired
 from convwright.advising.suggestion import Suggestion
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -15,6 +16,7 @@ from convwright.core.limits import limits
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.engine.capture.distinct import Posed
+from convwright.measuring.compare import Outcome
 from convwright.naming import singular
 from convwright.settings import Mode
 from convwright.tuning.choose import call_us
@@ -26,10 +28,13 @@ class LayerAdvice:
     """One distinct problem of a model: what PyTorch takes for it, and what could be had.
 
     Times are those of the device, for one call, packing included where weights change; None where nothing ran.
+    ``paired`` is what the choice took when it ran beside PyTorch's own call once more, which decides whether it is
+    faster, and by how much.
     """
 
     posed: Posed
     findings: Findings
+    paired: Paired | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,19 +56,25 @@ class LayerAdvice:
 
     @property
     def best_us(self) -> Interval | None:
-        """What the policy's choice takes."""
-        return _time(self.findings.choice, self.findings.policy)
+        """What the policy's choice takes: where it ran beside PyTorch's own call, so much of that call's time."""
+        if self.paired is None or self.now_us is None:
+            return _time(self.findings.choice, self.findings.policy)
+        return self.now_us if self.is_torch else self.now_us.times(self.paired.ratio)
 
     @property
     def candidate(self) -> Candidate | None:
         """The policy's choice; where nothing was measured, what its backend believes in most."""
+        if self.is_torch and self.findings.baseline is not None and self.findings.choice is not None:
+            return self.findings.baseline.candidate
         if self.findings.choice is not None:
             return self.findings.choice.candidate
         return next((verdict.finding.candidate for verdict in self.findings.verdicts), None)
 
     @property
     def is_torch(self) -> bool:
-        """Whether PyTorch's own call is the choice, or nothing was chosen."""
+        """Whether PyTorch's own call is the choice, or nothing was chosen, or the choice was not faster beside it."""
+        if self.paired is not None and self.paired.outcome is not Outcome.FAST:
+            return True
         return self.findings.choice is None or self.findings.choice is self.findings.baseline
 
     @property
@@ -103,6 +114,7 @@ class LayerAdvice:
             "candidate": None if self.candidate is None else self.candidate.id,
             "speedup": self.speedup,
             "gain_us": self.gain_us,
+            "paired": None if self.paired is None else asdict(self.paired),
             "unstable": self.unstable,
         }
 

@@ -11,14 +11,17 @@ from convwright.advising.advice import Advice, LayerAdvice
 from convwright.advising.advice_text import curable, names
 from convwright.advising.gain import Gain, suggest
 from convwright.advising.optimized import optimized
+from convwright.advising.shapes import example_of
+from convwright.advising.side_by_side import Paired, time_pair
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.advising.tuned import where
 from convwright.advising.whole_model import WholeModel, time_enabled, time_model
 from convwright.api.finding import refuse_ignored, why_nothing_is_measured
+from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.limits import only_in_parts
-from convwright.core.policy import Objective, Policy, check_policy
+from convwright.core.policy import Objective, Policy, Weights, check_policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 from convwright.eager.enable import is_enabled
@@ -26,7 +29,7 @@ from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
 from convwright.engine.capture.layers import Recording, record
 from convwright.errors import BadInput
-from convwright.measuring.compare import Outcome, Verdict
+from convwright.measuring.compare import Outcome
 from convwright.measuring.conditions import today
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_whole, one_of
@@ -43,7 +46,11 @@ from convwright.wording.conditions_text import conditions_now
 from convwright.wording.progress import Progress, progress_to
 
 _MODEL_BUDGET_US = {Mode.PREDICT_TOP: 4e6, Mode.QUICK: 4e6, Mode.FULL: 30e6}
+_BY_TIME = (Objective.TIME, Objective.DEVICE_TIME, Objective.TIME_THEN_WORKSPACE)
 _DISTURBED = "What the model takes under cw.enabled() is not known: there was too little time, or other work."
+_NOT_COMPILED = (
+    "torch.compile was not tried, since it may take minutes to compile: compiled=True (--compiled) tries it."
+)
 _WHATIF_BUDGET_US = {Mode.PREDICT_TOP: 200_000.0, Mode.QUICK: 200_000.0, Mode.FULL: 2e6}
 
 
@@ -57,14 +64,19 @@ def advise(
     mode: Mode | str = Mode.QUICK,
     policy: Policy | None = None,
     top: int | None = None,
+    compiled: bool | None = None,
     progress: bool | Progress | None = None,
     store: Store | Path | str | None = None,
 ) -> Advice:
     """What the convolutions of ``model`` take, what could be had and how, and what that is of the whole model's time.
 
-    ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. The model runs in its present mode,
-    with ``backward`` as a training step, and its state is restored. Every time is measured: each distinct convolution
-    within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is suggested. For a
+    ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. The model runs in its
+    present mode, with ``backward`` as a training step, and its state is restored. Every time is measured: each distinct
+    convolution within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is
+    suggested. What is suggested was faster when it ran beside what it replaces, round by round; the interval of that
+    ratio is shown. Outputs may be as far from float64 as a search allows a candidate. ``compiled`` says whether
+    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full".
+
     Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
     device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
     unknown. ``top`` is how many rows are shown.
@@ -80,10 +92,14 @@ def advise(
     check_policy(policy)
     if top is not None and (not is_whole(top) or top < 1):
         raise BadInput(f"`top` must be at least 1, got {top!r}")
+    compiles = wanted is Mode.FULL if compiled is None else compiled
+    if compiled and not wanted.measures:
+        refuse_ignored({"`compiled`": True}, f"mode {wanted} measures nothing")
     with using(store) as kept:
         return _advice(
-            Subject.of(model, example), device, policy, wanted, kept, progress_to(progress), backward=backward, top=top
-        )
+            Subject.of(model, example_of(model, example)), device, policy, wanted, kept, progress_to(progress),
+            backward=backward, top=top, compiled=compiles,
+        )  # fmt: skip
 
 
 def _advice(
@@ -96,6 +112,7 @@ def _advice(
     *,
     backward: bool,
     top: int | None,
+    compiled: bool,
 ) -> Advice:
     recording = record(subject, backward=backward)
     facts = where(device, recording)
@@ -113,7 +130,12 @@ def _advice(
         budget_us = _MODEL_BUDGET_US[wanted]
         if _at_home(facts, recording):
             search.tell("the whole model")
-            whole = time_model(subject, recording.layers, facts, backward=backward, budget_us=budget_us)
+            whole = time_model(
+                subject, recording.layers, facts, backward=backward, budget_us=budget_us,
+                max_error=search.policy.max_error, compiled=compiled and subject.module is not None,
+            )  # fmt: skip
+            if not compiled and subject.module is not None:
+                whole = replace(whole, notes=(*whole.notes, _NOT_COMPILED))
             suggestions += whole.suggestions
             if whole.device_us and any(not layer.is_torch for layer in layers) and kept is session().store:
                 under = time_enabled(
@@ -180,17 +202,18 @@ class _Search:
         return self.runs and not self.backward and _at_home(self.facts, self.recording)
 
     def layers(self) -> tuple[LayerAdvice, ...]:
-        return tuple(LayerAdvice(each, self._find(each.problem, each)) for each in self.posed)
+        return tuple(self._confirmed(LayerAdvice(each, self._find(each.problem, each))) for each in self.posed)
 
     def changes(self, layers: tuple[LayerAdvice, ...]) -> list[Suggestion]:
         """What changes of layers would gain."""
         # A training step changes the weights.
-        found = [] if self.backward else whatif.with_constant_weights(layers)
+        found = [] if self.backward else whatif.with_constant_weights(layers, self._beside)
         by_problem = {layer.problem: layer for layer in layers}
-        found += whatif.fused(
+        fusing = [
             (by_problem[source.posed.problem], source, self._find(problem, source.posed))
             for problem, source in self.fusible.items()
-        )
+        ]
+        found += whatif.fused(fusing, self._beside)
         gains, budget_us = [], _WHATIF_BUDGET_US[self.mode]
         for layer in layers:
             if not layer.posed.is_gradient:
@@ -198,6 +221,21 @@ class _Search:
                 gains += whatif.other_layout(layer, self.facts, budget_us, training=self.backward)
                 found += whatif.fitting_channels(layer, self.facts, budget_us)
         return found + whatif.in_other_layout(gains)
+
+    def _confirmed(self, layer: LayerAdvice) -> LayerAdvice:
+        """The layer with its choice timed beside PyTorch's own call, where that was chosen for its time."""
+        own, choice = layer.findings.baseline, layer.findings.choice
+        timed = self.runs and layer.now_us is not None and self.policy.objective in _BY_TIME
+        if not timed or own is None or choice is None or layer.is_torch:
+            return layer
+        packs = self.policy.weights is Weights.CHANGING
+        return replace(layer, paired=self._beside(own.candidate, choice.candidate, packs))
+
+    def _beside(self, before: Candidate, after: Candidate, packs: bool) -> Paired | None:
+        return time_pair(
+            before, after, self.facts, packs=(self.policy.weights is Weights.CHANGING, packs),
+            budget_us=_WHATIF_BUDGET_US[self.mode],
+        )  # fmt: skip
 
     def tell(self, what: str) -> None:
         """Say what comes next."""
@@ -210,16 +248,27 @@ class _Search:
         return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
 
 
-def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
+def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Paired | None) -> list[Suggestion]:
     """The policy's choices in place of PyTorch's own calls: of the whole model, where that could be measured."""
     what, how = "every convolution by the candidate of the table", "with cw.enabled(): y = model(x)"
     if model_us is not None and under is not None:
         if under.outcome is not Outcome.FAST:
             return []
         after_us = model_us.value * under.ratio.value
-        return [Suggestion(Kind.EXACT, what, how, model_us.value, after_us, whole_model=True)]
+        return [
+            Suggestion(
+                Kind.EXACT,
+                what,
+                how,
+                model_us.value,
+                after_us,
+                whole_model=True,
+                ratio=under.ratio,
+                rounds=under.rounds,
+            )
+        ]
     gains = [
-        Gain(layer, layer.now_us.value, layer.best_us.value)
+        Gain(layer, layer.now_us.value, layer.best_us.value, layer.paired)
         for layer in layers
         if layer.now_us and layer.best_us and not layer.is_torch
     ]

@@ -3,19 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
+from convwright.errors import ConvwrightError
+from convwright.measuring.compare import Outcome, compare
 from convwright.measuring.timer import measure_together
 from convwright.measuring.timing import Timing
 from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 
 _SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What one timing is beside another of the same run: ``ratio`` is its time divided by the other's, round by
+    round."""
+
+    outcome: Outcome
+    ratio: Interval
+    rounds: int
+
+
+def paired(after: Timing, before: Timing) -> Paired | None:
+    """None where other work disturbed either."""
+    if after.disturbed or before.disturbed:
+        return None
+    verdict = compare(after, before)
+    return Paired(verdict.outcome, verdict.ratio, len(after.round_slopes_us))
+
+
+def time_pair(
+    before: Candidate, after: Candidate, device: DeviceFacts, *, packs: tuple[bool, bool], budget_us: float
+) -> Paired | None:
+    """Two candidates beside each other, each with the packing of its weight where it ``packs`` at every call. None
+    where either cannot be run, or other work disturbs."""
+    try:
+        with torch.autocast(device.kind, enabled=False):
+            calls = {
+                name: _call(Trial(candidate, Bench(candidate.problem, device, Mode.QUICK, seed=_SEED)), packs=each)
+                for name, candidate, each in zip(("before", "after"), (before, after), packs, strict=True)
+            }
+            timings = time_calls(calls, device, budget_us=budget_us)
+    except (ConvwrightError, RuntimeError):  # as where memory is short by now
+        return None
+    return paired(timings["after"], timings["before"])
+
+
+def _call(trial: Trial, *, packs: bool) -> Callable[[], object]:
+    call, prepare = trial.call(), trial.preparation() if packs else None
+    if prepare is None:
+        return call
+
+    def both() -> object:
+        prepare()
+        return call()
+
+    return both
 
 
 def time_problems(

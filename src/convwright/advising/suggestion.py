@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from convwright.core.finding import Interval
+
 
 class Kind(StrEnum):
     """What a change does to the model's results."""
@@ -22,6 +24,10 @@ class Suggestion:
     ``whole_model`` says that both times are of the whole model, run as it would be; else they are sums over
     convolutions that were measured one by one. ``difference`` is the relative L2 distance between the model's outputs
     before and after, where both were computed.
+
+    ``ratio`` is the time after the change divided by that before, with its 95 % interval, from ``rounds`` in which both
+    ran beside each other; None where both times are those of searches. ``scope`` names what the times are of, where
+    that is more than the layers.
     """
 
     kind: Kind
@@ -32,6 +38,9 @@ class Suggestion:
     whole_model: bool = False
     layers: tuple[str, ...] = ()
     difference: float | None = None
+    ratio: Interval | None = None
+    rounds: int | None = None
+    scope: str | None = None
 
     @property
     def gain_us(self) -> float:

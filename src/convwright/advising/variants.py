@@ -38,7 +38,12 @@ class Variant:
     subject: Subject
 
 
-def variants_of(subject: Subject, layers: tuple[LayerCall, ...], *, backward: bool) -> tuple[list[Variant], list[str]]:
+COMPILED = "torch.compile"
+
+
+def variants_of(
+    subject: Subject, layers: tuple[LayerCall, ...], *, backward: bool, compiled: bool = False
+) -> tuple[list[Variant], list[str]]:
     """The changes worth trying, and in words why others could not be tried."""
     model = subject.module
     if model is None:
@@ -58,6 +63,8 @@ def variants_of(subject: Subject, layers: tuple[LayerCall, ...], *, backward: bo
         tries.append(("batch normalisation folded", lambda: _folded(subject, pairs)))
     if pairs and memory_format is not None:
         tries.append(("both", lambda: _both(subject, pairs, memory_format)))
+    if compiled:
+        tries.append((COMPILED, lambda: _compiled(subject)))
     for what, make in tries:
         try:
             made.append(make())
@@ -92,6 +99,12 @@ def _both(subject: Subject, pairs: list[tuple[str, str]], memory_format: torch.m
         "the two changes together",
         _converted(subject, _fold(copy.deepcopy(subject.model), pairs), memory_format),
     )
+
+
+def _compiled(subject: Subject) -> Variant:
+    model = copy.deepcopy(subject.model)
+    how = "model = torch.compile(model)"
+    return Variant(Kind.EXACT, COMPILED, how, _with_model(subject, torch.compile(model)))
 
 
 def _other_format(layers: Iterable[LayerCall]) -> torch.memory_format | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 
 from convwright.advising.advice import LayerAdvice
 from convwright.advising.gain import Gain, suggest
-from convwright.advising.side_by_side import time_problems
+from convwright.advising.side_by_side import Paired, paired, time_problems
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.backends.torch_native.own import spoils_memory
+from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, Epilogue
@@ -22,7 +23,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.engine.capture.distinct import Posed
 from convwright.engine.capture.layers import LayerCall
 from convwright.engine.capture.trails import ADD, BATCH_NORM
-from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.compare import TIE, Outcome
 from convwright.tuning.choose import call_us, choose
 from convwright.tuning.findings import Findings
 
@@ -33,6 +34,8 @@ _NOTHING = 0.98
 _ACTIVATIONS = {str(activation) for activation in Activation} - {str(Activation.NONE)}
 _CPU_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
 _VECTOR_BYTES = 16
+# More than the layers of the table.
+_SCOPE = "these convolutions and what follows them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,12 @@ class Fusible:
     folded: bool
 
 
-def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
-    """What is gained where packed weights may be kept: no measurement more, only another choice.
+# Times two candidates beside each other, the first one packing its weight at each call, the second as is said.
+Beside = Callable[[Candidate, Candidate, bool], Paired | None]
+
+
+def with_constant_weights(layers: Iterable[LayerAdvice], beside: Beside | None = None) -> list[Suggestion]:
+    """What is gained where packed weights may be kept: another choice among what was searched. ``beside`` decides.
 
     A weight that each run makes anew is packed anew, whatever the policy allows.
     """
@@ -56,8 +63,12 @@ def with_constant_weights(layers: Iterable[LayerAdvice]) -> list[Suggestion]:
         policy = replace(found.policy, weights=Weights.CONSTANT)
         rows = [verdict.finding for verdict in found.verdicts]
         best = next((v.finding for v in choose(rows, found.baseline, policy) if v.won), None)
-        if best is not None and (best_us := call_us(best, policy)).high < layer.best_us.low:
+        if best is None or not (best_us := call_us(best, policy)).high < layer.best_us.low:
+            continue
+        if beside is None or layer.candidate is None:
             gains.append(Gain(layer, layer.best_us.value, best_us.value))
+        elif (pair := beside(layer.candidate, best.candidate, False)) and pair.outcome is Outcome.FAST:
+            gains.append(Gain(layer, layer.best_us.value, layer.best_us.value * pair.ratio.value, pair))
     what = "weights packed once and kept, since they do not change"
     return suggest(gains, Kind.INFERENCE, what, 'with cw.enabled(policy=cw.Policy(weights="constant")): y = model(x)')
 
@@ -89,8 +100,9 @@ def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusi
     return found
 
 
-def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Suggestion]:
-    """What is gained by a kernel that does both, beyond what the layer alone can gain."""
+def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]], beside: Beside | None = None) -> list[Suggestion]:
+    """What is gained by a kernel that does both, beyond what the layer alone can gain. Where it seems to, ``beside``
+    decides."""
     gains: dict[tuple[bool, int], list[Gain]] = defaultdict(list)
     for layer, source, found in measured:
         baseline, choice = found.baseline, found.choice
@@ -98,16 +110,25 @@ def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]]) -> list[Sug
             continue
         alone_us = (layer.gain_us or 0.0) / layer.calls
         before_us, after_us = call_us(baseline, found.policy), call_us(choice, found.policy)
-        if after_us.high < before_us.low - alone_us:
-            gains[source.folded, layer.problem.rank].append(Gain(layer, before_us.value - alone_us, after_us.value))
+        if not after_us.high < before_us.low - alone_us:
+            continue
+        gain = Gain(layer, before_us.value - alone_us, after_us.value)
+        if beside is not None:
+            packs = found.policy.weights is Weights.CHANGING
+            pair = beside(baseline.candidate, choice.candidate, packs)
+            ratio = None if pair is None else pair.ratio.scaled(before_us.value / gain.before_us)
+            if pair is None or ratio is None or ratio.high >= 1 / (1 + TIE):
+                continue
+            gain = Gain(layer, gain.before_us, gain.before_us * ratio.value, replace(pair, ratio=ratio))
+        gains[source.folded, layer.problem.rank].append(gain)
     suggestions = []
     for (folded, rank), fusing in sorted(gains.items()):
         what = "bias, residual and activation in the convolution's own kernel"
         how = f'cw.conv{rank}d(x, w, b, …, activation="relu", residual=z)'
         suggestions += (
-            suggest(fusing, Kind.INFERENCE, f"batch normalisation folded, {what}", f"{how} with folded w and b")
+            suggest(fusing, Kind.INFERENCE, f"batch normalisation folded, {what}", f"{how} with folded w and b", _SCOPE)
             if folded
-            else suggest(fusing, Kind.EXACT, what, how)
+            else suggest(fusing, Kind.EXACT, what, how, _SCOPE)
         )
     return suggestions
 
@@ -168,14 +189,15 @@ def _gain(
 ) -> list[Gain]:
     """Both timed beside each other, where the outcome is what is wanted."""
     baseline = layer.findings.baseline
-    if baseline is None or baseline.measurement is None:
+    if baseline is None or baseline.measurement is None or layer.now_us is None:
         return []
     problems = {"now": layer.problem, "changed": changed}
     timings = time_problems(baseline.candidate, problems, device, budget_us=budget_us)
-    disturbed = any(timing.disturbed for timing in timings.values())
-    if disturbed or compare(timings["changed"], timings["now"]).outcome not in wanted:
+    pair = paired(timings["changed"], timings["now"])
+    if pair is None or pair.outcome not in wanted:
         return []
-    return [Gain(layer, timings["now"].call_us.value, timings["changed"].call_us.value)]
+    now_us = layer.now_us.value  # as the table has it
+    return [Gain(layer, now_us, now_us * pair.ratio.value, pair)]
 
 
 def _lanes(problem: ConvProblem, device: DeviceFacts) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil, inf, isfinite, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from convwright import flags
-from convwright.advising.side_by_side import time_calls
+from convwright.advising.advice_text import duration, rests_on
+from convwright.advising.side_by_side import Paired, paired, time_calls
 from convwright.advising.suggestion import Kind, Suggestion
-from convwright.advising.variants import Variant, variants_of
+from convwright.advising.variants import COMPILED, Variant, variants_of
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType
 from convwright.core.finding import Interval
@@ -26,9 +29,10 @@ from convwright.engine.capture.trails import tensors_in
 from convwright.engine.capture.unchanged import unchanged, unwritten
 from convwright.errors import first_line
 from convwright.measuring.clock import HostClock, WallClock
-from convwright.measuring.compare import Outcome, Verdict, compare
+from convwright.measuring.compare import Outcome
 from convwright.measuring.timer import measure, measure_calls
 from convwright.measuring.timing import Timing
+from convwright.tensors import core_dtype
 
 _AS_IT_IS, _ENABLED = "as it is", "under cw.enabled()"
 # A block of runs on a CPU.
@@ -49,12 +53,20 @@ class WholeModel:
 
 
 def time_model(
-    subject: Subject, layers: tuple[LayerCall, ...], device: DeviceFacts, *, backward: bool, budget_us: float
+    subject: Subject,
+    layers: tuple[LayerCall, ...],
+    device: DeviceFacts,
+    *,
+    backward: bool,
+    budget_us: float,
+    max_error: float,
+    compiled: bool,
 ) -> WholeModel:
-    """Run the model, and copies of it with one change each, interleaved. Its state is restored."""
+    """Run the model, and copies of it with one change each, interleaved. Its state is restored. With ``compiled`` one
+    of the copies is compiled by ``torch.compile``, which may take minutes."""
     with _restored(subject, backward):
-        variants, notes = variants_of(subject, layers, backward=backward)
-        right = _right(subject, variants, notes, most=_most(layers, device))
+        variants, notes = variants_of(subject, layers, backward=backward, compiled=compiled)
+        right = _right(subject, variants, notes, max_error, most=_most(layers, device))
         rows = {variant.what: variant for variant in right}
         calls = {_AS_IT_IS: _step(subject, backward)} | {what: _step(v.subject, backward) for what, v in rows.items()}
         timings = time_calls(calls, device, budget_us=budget_us)
@@ -62,8 +74,19 @@ def time_model(
     own = timings[_AS_IT_IS]
     if own.disturbed:
         return WholeModel(own.call_us, host_us, (), (*notes, f"The model's time is unstable: {own.unstable}."))
-    faster = {what: v for what, v in rows.items() if compare(timings[what], own).outcome is Outcome.FAST}
-    gains = [_suggestion(v, own, timings[what], right[v]) for what, v in faster.items()]
+    pairs = {what: paired(timings[what], own) for what in rows}
+    gains = [
+        _suggestion(rows[what], own, pair, right[rows[what]])
+        for what, pair in pairs.items()
+        if pair is not None and pair.outcome is Outcome.FAST
+    ]
+    notes += [
+        f"{what} is not surely faster: the whole model {duration(own.call_us.value)} → "
+        f"{duration(own.call_us.value * pair.ratio.value)}, {1 / pair.ratio.value:.2f}x "
+        f"({rests_on(pair.ratio, pair.rounds)})."
+        for what, pair in pairs.items()
+        if what == COMPILED and pair is not None and pair.outcome is not Outcome.FAST
+    ]
     if host_us is not None and host_us.low > own.call_us.high:
         gains.append(_in_a_graph(host_us, own))
     return WholeModel(own.call_us, host_us, tuple(gains), tuple(notes))
@@ -71,7 +94,7 @@ def time_model(
 
 def time_enabled(
     subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
-) -> Verdict | None:
+) -> Paired | None:
     """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
     model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
     """
@@ -84,9 +107,8 @@ def time_enabled(
         else:
             runs = ceil(_BLOCK_US / max(own_us, 1.0))
             timings = _in_blocks(step, runs, policy, budget_us=budget_us)
-    verdict = compare(timings[_ENABLED], timings[_AS_IT_IS])
-    known = verdict.ratio.low > 0 and isfinite(verdict.ratio.high)
-    return verdict if known and not any(timing.disturbed for timing in timings.values()) else None
+    pair = paired(timings[_ENABLED], timings[_AS_IT_IS])
+    return pair if pair is not None and pair.ratio.low > 0 and isfinite(pair.ratio.high) else None
 
 
 def _under(policy: Policy | None, step: Callable[[], object]) -> Callable[[], object]:
@@ -147,28 +169,76 @@ def _step(subject: Subject, backward: bool) -> Callable[[], object]:
     return step
 
 
-def _right(subject: Subject, variants: list[Variant], notes: list[str], *, most: float) -> dict[Variant, float | None]:
-    """The variants that compute what the model computes, with how far their outputs are off; of others a note."""
-    right = {}
+def _right(
+    subject: Subject, variants: list[Variant], notes: list[str], max_error: float, *, most: float
+) -> dict[Variant, float | None]:
+    """The variants that compute what the model computes, with how far their outputs are from its own; of others a note.
+
+    What may be off is what a search allows a candidate: ``max_error`` times the model's own error against float64. A
+    model that does not run in float64 has its own outputs to compare with, from which a variant may be off by ``most``.
+    """
+    right: dict[Variant, float | None] = {}
+    own, again = _outputs(subject), _outputs(subject)
+    by_chance = any(not torch.equal(a, b) for a, b in zip(own, again, strict=True))
+    exact = None if by_chance or not variants else _in_float64(subject)
     for variant in variants:
         try:
-            difference = _difference(subject, variant.subject)
+            changed = _outputs(variant.subject)
         except Exception as error:  # whatever somebody's model raises in another memory format
             notes.append(f"Not possible here: {variant.what} ({first_line(error)}).")
             continue
-        if difference is None or difference < most:
+        if by_chance:
+            right[variant] = None
+            continue
+        difference = _most_off(changed, own)
+        why = _too_far_off(changed, own, exact, max_error) if exact is not None else None
+        if exact is None and not difference < most:
+            why = f"outputs would differ by {difference:.1e} (relative L2)"
+        if why is None:
             right[variant] = difference
         else:
-            notes.append(f"Not offered: {variant.what}; outputs would differ by {difference:.1e} (relative L2).")
+            notes.append(f"Not offered: {variant.what}; {why}.")
     return right
 
 
-def _difference(subject: Subject, changed: Subject) -> float | None:
-    """How far the outputs of a changed model are from those of the model as it is; None where chance plays a part."""
-    before, again, after = (list(tensors_in((run(),))) for run in (subject, subject, changed))
-    if any(not torch.equal(a, b) for a, b in zip(before, again, strict=True)):
+def _outputs(subject: Subject) -> list[Tensor]:
+    return list(tensors_in((subject(),)))
+
+
+def _in_float64(subject: Subject) -> list[Tensor] | None:
+    """The outputs of the model computed in float64; None where it does not run so."""
+
+    def wide(value: Any) -> Any:
+        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    if subject.module is None:
         return None
-    return max((_relative_l2(b, a) for a, b in zip(before, after, strict=True) if a.is_floating_point()), default=0.0)
+    try:
+        model = copy.deepcopy(subject.module).double()
+        given = Subject(
+            model, tuple(map(wide, subject.args)), {name: wide(each) for name, each in subject.kwargs.items()}
+        )
+        return _outputs(given)
+    except Exception:  # whatever somebody's model raises in another dtype
+        return None
+
+
+def _too_far_off(changed: list[Tensor], own: list[Tensor], exact: list[Tensor], max_error: float) -> str | None:
+    """Why a variant's errors are too large, by the rule for candidates."""
+    for y, its, wanted in zip(changed, own, exact, strict=True):
+        if not its.is_floating_point():
+            continue
+        error, known = _relative_l2(y, wanted), _relative_l2(its, wanted)
+        if isfinite(known) and not error <= max(max_error * known, core_dtype(its.dtype).roundoff):
+            return (
+                f"its relative L2 error against float64 would be {error:.2g}, the model's own is {known:.2g} "
+                f"({max_error:g}x allowed)"
+            )
+    return None
+
+
+def _most_off(changed: list[Tensor], own: list[Tensor]) -> float:
+    return max((_relative_l2(b, a) for a, b in zip(own, changed, strict=True) if a.is_floating_point()), default=0.0)
 
 
 def _relative_l2(y: Tensor, exact: Tensor) -> float:
@@ -192,15 +262,17 @@ def _host_us(call: Callable[[], object], device: DeviceFacts, budget_us: float) 
     return measure(call, clock=HostClock(device.torch_name), budget_us=budget_us / 4).call_us
 
 
-def _suggestion(variant: Variant, own: Timing, timing: Timing, difference: float | None) -> Suggestion:
+def _suggestion(variant: Variant, own: Timing, pair: Paired, difference: float | None) -> Suggestion:
     return Suggestion(
         variant.kind,
         variant.what,
         variant.how,
         own.call_us.value,
-        timing.call_us.value,
+        own.call_us.value * pair.ratio.value,
         whole_model=True,
         difference=difference,
+        ratio=pair.ratio,
+        rounds=pair.rounds,
     )
 
 

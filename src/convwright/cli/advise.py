@@ -33,6 +33,14 @@ def advise(
         str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full.")
     ] = "quick",
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
+    compiled: Annotated[
+        bool | None,
+        typer.Option(
+            "--compiled/--no-compiled",
+            help="Try torch.compile too, which may take minutes to compile; by default in mode full.",
+            show_default=False,
+        ),
+    ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
     objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
@@ -66,7 +74,8 @@ def advise(
         progress(0, 0, RECORDING)
         advice = look(
             subject.model, subject.example,
-            device=device, backward=backward, mode=mode, policy=policy, top=top, progress=progress,
+            device=device, backward=backward, mode=mode, policy=policy, top=top, compiled=compiled,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         print(strict_json(advice.to_json()))

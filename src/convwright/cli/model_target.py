@@ -28,8 +28,6 @@ InputShape = Annotated[
     ),
 ]
 _SHAPE = re.compile(r"[1-9]\d{0,8}([,x][1-9]\d{0,8})*")
-# Of the numbers in an input that only its shape says anything about.
-_SEED = 0
 
 
 def shapes_of(text: str) -> tuple[tuple[int, ...], ...]:
@@ -112,10 +110,6 @@ def model_and_example(
 
 
 def _example(model: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
-    """Random numbers in these shapes, in the dtype of the model's weights and on their device."""
-    import torch
+    from convwright.advising.shapes import random_input
 
-    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    first = next((each for each in weights if each.is_floating_point()), torch.empty(0))
-    random = torch.Generator().manual_seed(_SEED)
-    return tuple(torch.randn(shape, generator=random).to(first.device, first.dtype) for shape in shapes)
+    return tuple(random_input(model, shape) for shape in shapes)

@@ -1,0 +1,30 @@
+"""Shapes in the place of examples: only sizes bear on how long a convolution takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convwright.naming import is_whole
+
+_SEED = 0
+
+
+def example_of(model: Any, example: object) -> object:
+    """The example, or for a shape a tensor of random numbers in that shape.
+
+    >>> example_of(nn.Conv2d(3, 4, 3, dtype=torch.float64), (1, 3, 8, 8)).dtype
+    torch.float64
+    """
+    if isinstance(example, tuple | list) and example and all(is_whole(size) and size > 0 for size in example):
+        return random_input(model, tuple(map(int, example)))
+    return example
+
+
+def random_input(model: Any, shape: tuple[int, ...]) -> Tensor:
+    """Random numbers in the dtype of the model's weights and on their device; the same ones each time."""
+    weights = model.parameters() if isinstance(model, nn.Module) else ()
+    first = next((each for each in weights if each.is_floating_point()), torch.empty(0))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(_SEED)).to(first.device, first.dtype)
