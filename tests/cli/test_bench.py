@@ -102,7 +102,9 @@ def test_lines_are_kept_and_gone_on_from(run: Command, tmp_path: Path, monkeypat
         file.write('{"benchmark": "bench", "na')  # as a run leaves it that was killed
     searched: list[str] = []
     own = bench_run.Run._searched
-    monkeypatch.setattr(bench_run.Run, "_searched", lambda self, row: searched.append(row.name) or own(self, row))
+    monkeypatch.setattr(
+        bench_run.Run, "_searched", lambda self, row, tell: searched.append(row.name) or own(self, row, tell)
+    )
     code, told, _ = run(*words, "--limit", 4, "--resume", "--json")
     assert code == 0
     assert out.read_text().startswith(before)
@@ -159,10 +161,10 @@ def test_a_problem_that_fails_does_not_stop_the_others(
 def test_it_can_be_stopped(rows: int, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, own = tmp_path / "results.jsonl", bench_run.Run._searched
 
-    def searched(self: bench_run.Run, row: object) -> object:
+    def searched(self: bench_run.Run, row: object, tell: object) -> object:
         if len(self.records) == rows:
             raise KeyboardInterrupt
-        return own(self, row)
+        return own(self, row, tell)
 
     monkeypatch.setattr(bench_run.Run, "_searched", searched)
     code, told, err = run("gtc", *HEURISTIC, "--out", out)

@@ -36,7 +36,7 @@ def test_a_record(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 
 def test_pooling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--mode", "heuristic", "--device", "cpu", "--dtype", "bf16", "--layout", "nhwc"]
+    words = ["--mode", "heuristic", "--device", "cpu", "--dtype", "bf16", "--layout", "nhwc", "--refusals"]
     code, out, err = run(capsys, monkeypatch, "find", "pool max mb2ic4ih9 kh3sh2ph1", *words)
     assert (code, err) == (0, "")
     assert out.startswith("pool max mb2ic4ih9iw9 kh3kw3sh2sw2ph1pw1dh0dw0 dt:bf16 tag:nhwc\n")
@@ -45,7 +45,16 @@ def test_pooling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 
 
 def test_a_resize(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("resize linear mb2ic4ih8 oh13", "--device", "cpu", "--mode", "quick", "--layout", "channels-last")
+    words = (
+        "resize linear mb2ic4ih8 oh13",
+        "--device",
+        "cpu",
+        "--mode",
+        "quick",
+        "--layout",
+        "channels-last",
+        "--refusals",
+    )
     code, out, err = run(capsys, monkeypatch, "find", *words)
     assert (code, err) == (0, "")
     assert out.startswith("resize linear mb2ic4ih8iw8 oh13ow13 dt:fp32 tag:nhwc\n")

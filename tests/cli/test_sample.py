@@ -77,7 +77,7 @@ def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, words: tuple[str, .
 def test_options_in_the_place_of_those_of_a_verb_are_refused(run: Run, tmp_path: Path) -> None:
     code, _, told = run("--store", tmp_path / "store.sqlite", "export", "seen.parquet")
     assert code == 2
-    assert told == "convwright: options go behind the verb: convwright sample export FILE --store PATH\n"
+    assert told == "convwright: options go after the verb: convwright sample export FILE --store PATH\n"
 
 
 def test_a_campaign_without_time_says_that_nothing_was_measured(run: Run, tmp_path: Path) -> None:

@@ -146,6 +146,43 @@ def test_steps_are_drawn_on_even_axes(tmp_path: Path, figures: list) -> None:
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()[0]) == ("linear", "linear", 0)
 
 
+def test_one_wide_interval_does_not_stretch_the_axis_and_is_marked(tmp_path: Path, figures: list) -> None:
+    times_us = (around(100.0), Interval(200.0, 0.0, 9e6), around(400.0), around(800.0))
+    for logarithmic in (False, True):
+        curve = Curve("a", (8.0, 16.0, 32.0, 64.0), times_us)
+        draw_chart(Chart("", "ih", (curve,), logarithmic=logarithmic), tmp_path / "chart.png")
+        axes = axes_of(figures[-1])
+        assert 800.0 < axes.get_ylim()[1] < 2_000.0
+        markers = [line.get_marker() for line in axes.get_lines() if list(line.get_xdata()) == [16.0]]
+        assert markers == (["v", "^"] if logarithmic else ["^"]), "no time is below 0"
+        assert "interval beyond the axis" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_intervals_that_are_all_wide_are_shown_whole(tmp_path: Path, figures: list) -> None:
+    curve = Curve("a", (1.0, 2.0, 3.0), tuple(Interval(us, us / 2, 1.9 * us) for us in (10.0, 11.0, 12.0)))
+    draw_chart(Chart("", "ih", (curve,)), tmp_path / "chart.png")
+    axes = axes_of(figures[0])
+    assert axes.get_ylim()[1] > 1.9 * 12
+    assert len(axes.get_lines()) == 1, "none is marked"
+
+
+def test_rows_of_a_suite_are_not_joined(tmp_path: Path, figures: list) -> None:
+    curves = tuple(Curve(name, (0.0, 1.0), (around(1.0), around(9.0)), colour) for colour, name in enumerate("ab"))
+    draw_chart(Chart("", "", curves, names=("x", "y")), tmp_path / "chart.png")
+    points = [line for line in axes_of(figures[0]).get_lines() if line.get_label() in "ab"]
+    assert [line.get_linestyle() for line in points] == ["None", "None"]
+    assert points[0].get_xdata()[0] != points[1].get_xdata()[0], "side by side"
+
+
+def test_axes_have_units_that_are_read_easily(tmp_path: Path, figures: list) -> None:
+    for logarithmic in (False, True):
+        curve = Curve("a", (8.0, 16.0), (around(300.0), around(4e6)))
+        draw_chart(Chart("", "ih", (curve,), logarithmic=logarithmic), tmp_path / "chart.png")
+        figures[-1].canvas.draw()
+        units = {label.get_text().partition(" ")[2] for label in axes_of(figures[-1]).get_yticklabels()}
+        assert ({"ms", "s"} if logarithmic else {"s"}) <= units
+
+
 def test_a_fit_is_written(tmp_path: Path, figures: list) -> None:
     samples = tuple((n, 5.0 + 2.0 * n) for n in (10, 30, 40)) * 4
     fit = Fit("a", samples, Interval(2.0, 1.9, 2.1), 5.0)

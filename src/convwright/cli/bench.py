@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.choices import Aim, ObjectiveOption, QuickModeOption
 from convwright.cli.interrupt import stopped
-from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.output_form import AsCsv, AsMarkdown, check_form, print_rows
 from convwright.cli.problem_text import direction_word, layout_word
+from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -39,20 +43,18 @@ def bench(
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
     tf32: Tf32 = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
-    ] = None,
-    mode: Annotated[
         str | None,
-        typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms), the default, or full."),
+        typer.Option(help="cpu, cuda, cuda:1, or one that is not in this machine: h200; by default the best."),
     ] = None,
+    mode: QuickModeOption = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Aim.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
@@ -67,10 +69,14 @@ def bench(
         ),
     ] = None,
     plot_fit: Annotated[Path | None, typer.Option(help="Draw the samples and the fitted line of one problem.")] = None,
+    path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """The best candidate for each problem beside PyTorch's own call: times, errors, share of the physical limit.
+    """Compare the best candidates with PyTorch over many problems.
 
+    The table has times, errors and the share of the physical limit, for a suite of problems or for a sweep of sizes.
     Ctrl-C stops it; with --out and --resume the next run goes on from there.
     """
     from convwright import suites
@@ -82,7 +88,7 @@ def bench(
     from convwright.naming import between_commas, check_above_0
     from convwright.report.benchmarks.lines import Lines
     from convwright.report.benchmarks.result import Asked
-    from convwright.report.benchmarks.under_way import Run
+    from convwright.report.benchmarks.under_way import Doing, Run
     from convwright.settings import Mode
     from convwright.store.store import Store
     from convwright.suites.sweep import Sweep, swept
@@ -91,6 +97,9 @@ def bench(
     from convwright.tuning.session import using
     from convwright.tuning.upcoming import Upcoming
 
+    check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    if fresh and path is not None:
+        raise BadInput("--fresh leaves every store alone, so that --store would be ignored")
     for option, given in (("--limit", limit), ("--batch", batch), ("--budget", budget)):
         if given is not None:
             check_above_0(option, given)
@@ -123,18 +132,24 @@ def bench(
         if resume and out is None:
             raise BadInput("--resume goes on with the file that --out names, got no --out")
         budget_us = None if budget is None else budget * 1e6
-        with using(Store.open(None) if fresh else None) as store:
+        chosen = nullcontext(None) if path is None else opened(path, new=True)
+        with chosen as named, using(Store.open(None) if fresh else named) as store:
             problems = [row.problem for row in suite.rows]
             upcoming = Upcoming(problems, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
 
-            def searched(problem: ConvProblem) -> Findings:
+            def searched(problem: ConvProblem, doing: Doing) -> Findings:
                 upcoming.at(problem)
-                return find(problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)
+                return find(
+                    problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us, progress=doing
+                )
 
             run = Run(suite, asked, searched, Lines(out) if out is not None else None)
             with upcoming.compiling():
                 interrupted = _run(run, resume=resume)
-        _print(run, as_json=as_json)
+        if as_csv or as_markdown:
+            _print_rows(run, as_csv=as_csv)
+        else:
+            _print(run, as_json=as_json)
         if interrupted is not None:
             raise interrupted
         plots.draw(run)
@@ -154,6 +169,14 @@ def _run(run: Run, *, resume: bool) -> typer.Exit | None:
         kept = f", which are in {run.lines.path}; --resume goes on" if run.lines is not None and done else ""
         return stopped(f"after {done} of {rows} problems{kept}")
     return None
+
+
+def _print_rows(run: Run, *, as_csv: bool) -> None:
+    from convwright.report.benchmarks.result import Result
+    from convwright.report.benchmarks.table import results_data, results_sheet
+
+    results = [Result.of(record) for record in run.records]
+    print_rows(partial(results_sheet, results), partial(results_data, results), as_csv=as_csv, top=None)
 
 
 def _print(run: Run, *, as_json: bool) -> None:

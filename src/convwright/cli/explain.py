@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.choices import Aim, ObjectiveOption
+from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, check_form
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.errors import BadInput
 from convwright.naming import one_of
 
 if TYPE_CHECKING:
@@ -36,29 +38,41 @@ def explain(
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda, cuda:1, or one that is elsewhere: h200. By default the best device here; for the folder "
-            "of an engine, the device that the engine was planned for."
+            help="cpu, cuda, cuda:1, or one that is not in this machine: h200. By default the best device here; for "
+            "the folder of an engine, the device that the engine was planned for."
         ),
     ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Aim.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     path: StorePath = None,
+    layer: Layer = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """What would run and why, why nothing else would, and what is not known. Nothing is measured."""
+    """Say what would run and why, for a problem or a saved engine.
+
+    It also says why nothing else would run, and what is not known. Nothing is measured. --layer, --csv and --markdown
+    are of the folder of an engine.
+    """
+    check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if Path(problem).is_dir():
+        from convwright.cli.steps import print_engine
         from convwright.engine.loaded import load
 
-        print(load(problem, device).explain())
+        print_engine(load(problem, device), layer=layer, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
         return
+    for option, given in (("--layer", layer is not None), ("--csv", as_csv), ("--markdown", as_markdown)):
+        if given:
+            raise BadInput(f"{option} is of the folder of an engine, and {problem!r} is none")
 
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
@@ -88,7 +102,7 @@ def explain(
         key = found.problem.key
         memory = Memory(store.findings(key, facts.key), store.quarantined(key, facts.key), time.time())
     words = ["convwright", "find", text]
-    # Where a device is that is elsewhere, it is called otherwise.
+    # On the machine that has the device, it has another name.
     words += ["--device", (device or facts.torch_name or "cuda") if facts.present else "cuda"]
     words += _given("--max-workspace", max_workspace)
     words += _given("--max-error", max_error, 2.0) + _given("--objective", objective, "time")

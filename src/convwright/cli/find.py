@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from convwright.cli.choices import Aim, ModeOption, ObjectiveOption, TrustIn
 from convwright.cli.interrupt import stoppable
-from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.output_form import AsCsv, AsMarkdown, Top, check_form, print_rows
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
+from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -47,26 +51,24 @@ def find(
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused behind it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, or one that is elsewhere: h200. The best here by default.")
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1, or one that is not in this machine: h200; by default the best."),
     ] = None,
     tf32: Tf32 = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="heuristic (nothing runs), predict (a model chooses), predict-top (at most three run), quick (200 ms) "
-            "or full (30 s), which is the default.",
-        ),
-    ] = None,
+    mode: ModeOption = None,
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Aim.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     trust: Annotated[
-        str | None, typer.Option(help="trust what the store says, or verify it first; by default CONVWRIGHT_TRUST.")
+        TrustIn | None,
+        typer.Option(
+            metavar="WORD", help="trust what the store says, or verify it first; by default CONVWRIGHT_TRUST."
+        ),
     ] = None,
     isolate: Annotated[
         bool, typer.Option("--isolate", help="Run candidates in a process of their own, which may crash or hang.")
@@ -75,7 +77,14 @@ def find(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="The kernels that each measured candidate launches on a GPU as well.")
     ] = False,
-    refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    top: Top = None,
+    refusals: Annotated[
+        bool | None,
+        typer.Option(
+            "--refusals/--no-refusals",
+            help="Print what was refused, and why; by default all but what needs a GPU where there is none.",
+        ),
+    ] = None,
     why: Annotated[
         str | None,
         typer.Option(
@@ -83,15 +92,23 @@ def find(
             help="Instead of all that: why this one cannot serve, in cuDNN's own words, for example cudnn/engine-20.",
         ),
     ] = None,
+    path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """Every way of computing a problem: time, limit, errors, workspace, and why each won, lost or was refused."""
+    """Measure every way to compute one problem.
+
+    The table has the time, the limit, the errors and the workspace of each candidate, and why it won, lost or was
+    refused.
+    """
 
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.settings import Mode, Trust
 
+    check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, top=top)
     if problem is not None and (input is not None or weight is not None):
         raise BadInput("find takes a problem's text or --input and --weight, got both")
     if budget is not None:
@@ -119,12 +136,13 @@ def find(
     from convwright.api.finding import find as search
     from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.measuring.hardware.machine import device_facts
-    from convwright.report.tables.findings import print_findings
+    from convwright.report.tables.findings import findings_data, findings_sheet, print_findings
     from convwright.report.tables.kernels import print_kernels
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
     from convwright.wording.conditions_text import conditions_now, permitted_in
+    from convwright.wording.progress import doing
 
     if (nothing := why_nothing_is_measured(device_facts(device), wanted)) is not None:
         refuse_ignored(options, nothing)
@@ -138,18 +156,21 @@ def find(
             _print_reason(posed, why, device, as_json=as_json)
         return
     done = stoppable("before the search was done, of which nothing is kept")
-    with with_tf32(tf32), done, progress_bar() as bar:
+    kept = nullcontext(None) if path is None else opened(path, new=True)
+    with with_tf32(tf32), done, kept as store, progress_bar() as bar:
         found = search(
             posed, device=device, mode=wanted, policy=policy, budget_us=None if budget is None else budget * 1e6,
-            trust=trust, isolate=isolate, energy=energy, kernels=kernels,
-            progress=lambda what, done, of: bar(done, of, what),
+            store=store, trust=trust, isolate=isolate, energy=energy, kernels=kernels,
+            progress=lambda done, of, what: bar(done, of, doing(what)),
         )  # fmt: skip
     if as_json:
         known = permitted_in([found], conditions_now(found.device))
         print(strict_json(found.to_json() | {"conditions": dict(known)}))
+    elif as_csv or as_markdown:
+        print_rows(partial(findings_sheet, found), partial(findings_data, found), as_csv=as_csv, top=top)
     else:
         # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
-        print_findings(found, output(), refusals=refusals)
+        print_findings(found, output(), refusals=refusals, top=top)
         if found.kernels is not None:
             print_kernels(found.kernels, output())
 

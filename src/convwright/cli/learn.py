@@ -26,8 +26,10 @@ def learn(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Learn a model of a device's times from what was measured there, and print how far it is off on problems that it
-    had not seen."""
+    """Learn to predict a device's times from measurements.
+
+    Prints how far the model is off on problems that it had not seen.
+    """
     from convwright.api.learning import learn as fit
     from convwright.report.words.plain import as_json as strict_json
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -38,6 +39,9 @@ from convwright.errors import BadInput, ConvwrightError, StoreWarning
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 # What a full disk, a file that may not grow, a closed file and a terminal that is gone answer to a write.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+# What Typer says of a word that is none of an option's.
+_QUOTE = "'"
+_CHOICE = re.compile(r"Invalid value for '(--[\w-]+)': (?:Value error, )?('.*') is not one of (.+)")
 # The columns from which on help stands in boxes.
 _BOXES_FROM = 70
 
@@ -47,23 +51,27 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command("advise")(advise)
-app.command("bench")(bench)
-app.command("emit-c")(emit_c)
-app.command("explain")(explain)
-app.command("find")(find)
-app.command("learn")(learn)
-app.command("optimize")(optimize)
-app.command("passes")(passes)
-app.command("place")(place)
-app.command("predict")(predict)
-app.command("quantize")(quantize)
-app.command("run")(run)
-app.add_typer(sample_app, name="sample")
-app.command("show-env")(show_env)
-app.add_typer(store_app, name="store")
-app.command("time")(time_)
-app.command("tune")(tune)
+# The commands by what they are for, in the order of --help. Some have a shorter line there than their own page.
+_MODEL, _PROBLEMS, _DEVICES, _STORE = (
+    "Make a model faster", "Look at convolutions", "Other devices", "The store and this machine",
+)  # fmt: skip
+app.command("optimize", rich_help_panel=_MODEL)(optimize)
+app.command("run", rich_help_panel=_MODEL)(run)
+app.command("advise", rich_help_panel=_MODEL, short_help="Say what can make a model's convolutions faster.")(advise)
+app.command("tune", rich_help_panel=_MODEL)(tune)
+app.command("quantize", rich_help_panel=_MODEL, short_help="Say what each layer loses in int8.")(quantize)
+app.command("passes", rich_help_panel=_MODEL)(passes)
+app.command("find", rich_help_panel=_PROBLEMS)(find)
+app.command("explain", rich_help_panel=_PROBLEMS)(explain)
+app.command("bench", rich_help_panel=_PROBLEMS)(bench)
+app.command("time", rich_help_panel=_PROBLEMS, short_help="Time calls of your own, side by side.")(time_)
+app.command("emit-c", rich_help_panel=_PROBLEMS, short_help="Write one of cuDNN's convolutions as a C file.")(emit_c)
+app.command("predict", rich_help_panel=_DEVICES)(predict)
+app.command("place", rich_help_panel=_DEVICES)(place)
+app.add_typer(sample_app, name="sample", rich_help_panel=_DEVICES)
+app.command("learn", rich_help_panel=_DEVICES)(learn)
+app.add_typer(store_app, name="store", rich_help_panel=_STORE)
+app.command("show-env", rich_help_panel=_STORE)(show_env)
 
 
 def _say_version(wanted: bool) -> None:
@@ -79,7 +87,10 @@ def _convwright(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Finds, for any convolution, every way of running it, says what each costs, and runs the best one."""
+    """Makes convolutional networks run faster from PyTorch.
+
+    Finds every way to run a convolution, measures what each costs, and runs the best one.
+    """
 
 
 @cache
@@ -141,6 +152,9 @@ def _end(sentence: str, code: int) -> None:
 def _mistake(error: Any) -> str:
     """What Typer says of wrong words and options, as one sentence with the value; empty where it printed the help."""
     said = " ".join(error.format_message().split()).removesuffix(".")
+    if (choice := _CHOICE.fullmatch(said)) is not None:
+        option, given, choices = choice.groups()
+        return f"{option} must be one of {choices.replace(_QUOTE, '')}, got {given}"
     said = said.replace(". Did you mean", ", did you mean").replace("': Input", "': input")
     if not said or type(error).__name__ == "NoArgsIsHelpError":
         return ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from convwright.cli.advise import LOADING, MAKING, TARGET
+from convwright.cli.choices import MODE_HELP, Precision, SearchMode
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, model_and_example
+from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace, MemoryBudget
 from convwright.errors import BadInput
@@ -27,9 +30,7 @@ def optimize(
     dtype: Annotated[
         str | None, typer.Option(help="Cast the model and its example to fp16, bf16 or fp32 first.", show_default=False)
     ] = None,
-    mode: Annotated[
-        str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full (30 s).")
-    ] = "quick",
+    mode: Annotated[SearchMode, typer.Option(metavar="MODE", help=MODE_HELP)] = SearchMode.QUICK,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of the model's own.")] = 2.0,
     tf32: Tf32 = None,
@@ -38,10 +39,11 @@ def optimize(
     ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     precision: Annotated[
-        str | None,
+        Precision | None,
         typer.Option(
-            help="fp16, bf16 or tf32 for all layers, or mixed, for each what --max-output-error allows; by default the"
-            " model's own. Inputs and outputs keep their types.",
+            metavar="TYPE",
+            help="fp16, bf16 or tf32 for all layers, or mixed: for each what --max-output-error allows. By default "
+            "the model's own. Inputs and outputs keep their types.",
             show_default=False,
         ),
     ] = None,
@@ -72,12 +74,15 @@ def optimize(
             show_default=False,
         ),
     ] = None,
+    path: StorePath = None,
 ) -> None:
-    """Plan a whole network: which kernel computes each layer, in which layout, and where everything lies in memory.
+    """Plan a whole network and run it as one engine.
 
-    Prints what the engine runs. With --out it is written to a folder, which `convwright run` and cw.load read. What
-    --plan-only writes is planned anew on its device, by cw.load(folder, on_change="replan").
+    Says which kernel computes each layer, in which layout, and where everything lies in memory. With --out the engine
+    is written to a folder, which `convwright run` and cw.load read. What --plan-only writes is planned anew on its
+    device, by cw.load(folder, on_change="replan").
     """
+    from convwright.cli.steps import print_engine
     from convwright.cli.targets import running
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
@@ -88,7 +93,8 @@ def optimize(
         raise BadInput("--plan-only compiles nothing, so that --kernels would be ignored")
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
-    with kept, running(target, as_json=False), progress_bar(LOADING) as bar, with_tf32(tf32):
+    chosen = nullcontext(None) if path is None else opened(path, new=True)
+    with kept, running(target, as_json=False), chosen as store, progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.engine.buckets.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan
         from convwright.engine.partial import PartialEngine
@@ -99,22 +105,22 @@ def optimize(
             _refuse_sizes(buckets, partial=partial, max_output_error=max_output_error)
             planned = plan(
                 model, example, policy=policy, mode=mode, progress=bar, precision=precision,
-                memory_budget=memory_budget, plan_only=True, device=device,
+                memory_budget=memory_budget, plan_only=True, device=device, store=store,
             )  # fmt: skip
             if out is not None:
                 planned.save(out)
-            print(planned.explain())
+            print_engine(planned)
             return
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
             model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
-            max_output_error=max_output_error, buckets=sizes, memory_budget=memory_budget,
+            max_output_error=max_output_error, buckets=sizes, memory_budget=memory_budget, store=store,
         )  # fmt: skip
         if out is not None:
             if isinstance(engine, PartialEngine):
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")
             engine.save(out, kernels=kernels)
-    print(engine.explain())
+    print_engine(engine)
 
 
 def _refuse_sizes(buckets: str | None, *, partial: bool, max_output_error: float | None) -> None:

@@ -16,7 +16,10 @@ def passes(
     input_: InputShape = None,
     diff: Annotated[bool, typer.Option("--diff", help="Show the lines of the network that each pass changes.")] = False,
 ) -> None:
-    """Capture a network and say what each pass changes in it. Nothing is measured, and the model stays as it is."""
+    """Show how a network is simplified before it is planned.
+
+    Says what each pass changes. Nothing is measured, and the model stays as it is.
+    """
     from difflib import unified_diff
 
     from convwright import torch_api

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from convwright.cli.choices import PlacementAim
 from convwright.cli.store_path import StorePath
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def place(
     ],
     *,
     objective: Annotated[
-        str, typer.Option(help="What is to be least: makespan, energy, latency or cost.")
-    ] = "makespan",
+        PlacementAim, typer.Option(metavar="OBJECTIVE", help="What is made least: makespan, energy, latency or cost.")
+    ] = PlacementAim.MAKESPAN,
     gap: Annotated[float, typer.Option(help="Stop once no placement is better by more than this part.")] = 0.0,
     limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after so long.")] = 30.0,
     simulate: Annotated[
@@ -47,7 +48,9 @@ def place(
     store: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Assign jobs to devices, with batch sizes and a schedule, and say what limits it. Nothing runs without --run.
+    """Decide which jobs run on which devices, and when.
+
+    It gives batch sizes and a schedule, and says what limits it. Nothing runs without --run.
 
     What no [[estimate]] says of a [[model]] is predicted. With --run each worker of the cluster is an instance of the
     device whose name it offers as a resource. It is said how long batches took beside what was predicted, and what a

@@ -58,9 +58,13 @@ class Plots:
         from convwright.report.benchmarks.result import Result
         from convwright.report.fit import fits
         from convwright.report.plot import draw_chart, draw_fits
+        from convwright.wording.compact import without_size
 
         if self.curves is not None:
-            title = f"{run.suite.title}\n{run.asked}"
+            title = run.suite.title
+            for sweep in self.sweeps:
+                title = without_size(title, sweep.size)
+            title = f"{title}\n{run.asked}"
             results = [Result.of(record) for record in run.records]
             for name in self.algorithms or ():
                 if not any(result.time_us(name) for result in results):
@@ -69,7 +73,7 @@ class Plots:
             draw_chart(drawn, self.curves)
         if self.fit is not None:
             (row,) = run.suite.rows
-            found = run.last or run.search(row.problem)
+            found = run.last or run.search(row.problem, lambda step, done, of: None)
             draw_fits(fits(found), self.fit, title=f"{row.problem.key}\n{run.asked}", caption=_caption_of_fit(run))
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convwright.cli.choices import Aim, ObjectiveOption, WholePrecision
 from convwright.cli.model_target import InputShape
-from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, Top, check_form, print_rows
 from convwright.cli.predict_model import names_model, run_model
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
+from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -42,7 +45,7 @@ def predict(
     epilogue: Annotated[str | None, typer.Option(help="What is fused, for example bias+relu.")] = None,
     tf32: Tf32 = None,
     max_workspace: MaxWorkspace = None,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Aim.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     model: Annotated[
         Path | None,
@@ -65,28 +68,41 @@ def predict(
     ] = None,
     input_: InputShape = None,
     precision: Annotated[
-        str | None,
-        typer.Option(help="Of a network: fp16, bf16 or tf32 for all layers; inputs and outputs keep their types."),
+        WholePrecision | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Of a network: fp16, bf16 or tf32 for all layers; inputs and outputs keep their types.",
+        ),
     ] = None,
+    layer: Layer = None,
+    top: Top = None,
+    path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """Predict the time, the memory and the energy of a problem's candidates, or of a network's layers. Nothing runs.
+    """Predict times without running anything, also for other devices.
 
-    A network is planned as `convwright optimize --plan-only` plans it: findings of the device in the store count, and
-    the rest is predicted. In JSON, null is what cannot be predicted.
+    It predicts the time, the memory and the energy of a problem's candidates, or of a network's layers. A network is
+    planned as `convwright optimize --plan-only` plans it: findings of the device in the store count, and the rest is
+    predicted. In JSON, null is what cannot be predicted.
     """
+    check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, top=top)
     if names_model(problem):
         _check_network(
             layout=layout, direction=direction, epilogue=epilogue, max_workspace=max_workspace, model=model,
             algorithm=algorithm, sweep=sweep, plot=plot,
         )  # fmt: skip
-        with with_tf32(tf32):
+        kept = nullcontext(None) if path is None else opened(path, reads=True)
+        with with_tf32(tf32), kept as store:
             run_model(
-                problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=precision, as_json=as_json
-            )
+                problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=precision,
+                store=store, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown,
+            )  # fmt: skip
         return
-    if batch is not None or precision is not None or input_ is not None:
-        option = "--batch" if batch is not None else "--precision" if precision is not None else "--input"
+    for option, value in (("--batch", batch), ("--precision", precision), ("--input", input_), ("--layer", layer)):
+        if value is None:
+            continue
         raise BadInput(f"{option} is of a network (module:function), and {problem!r} is a problem")
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
@@ -103,24 +119,31 @@ def predict(
         raise BadInput("--algorithm says which candidate is explained: give --explain too")
     if sweep is not None and explain:
         raise BadInput("--explain is about one problem, --sweep about several: give one of both")
+    if (sweep is not None or explain) and (as_csv or as_markdown or top is not None):
+        raise BadInput("--top, --csv and --markdown are of a table of candidates: leave out --sweep and --explain")
     if plot is not None:
         from convwright.report.plot import check
 
         check(plot)
-    with with_tf32(tf32):
+    kept = nullcontext(None) if path is None else opened(path, reads=True)
+    with with_tf32(tf32), kept as store:
         if sweep is not None:
             from convwright.api.predicted_sweep import predict_sweep
 
-            points = predict_sweep(text, sweep, device=device, policy=policy, model=model)
+            points = predict_sweep(text, sweep, device=device, policy=policy, model=model, store=store)
             _print_sweep(points, plot, as_json=as_json)
             return
         from convwright.api.predicting import predict as predicted
 
-        found = predicted(text, device=device, policy=policy, model=model)
+        found = predicted(text, device=device, policy=policy, model=model, store=store)
     if explain:
         _print_made(found.explained(None if algorithm is None else found.called(algorithm)), as_json=as_json)
+    elif as_csv or as_markdown:
+        from convwright.report.tables.predictions import predictions_data, predictions_sheet
+
+        print_rows(lambda width: predictions_sheet(found), lambda: predictions_data(found), as_csv=as_csv, top=top)
     else:
-        _print_all(found, refusals=refusals, as_json=as_json)
+        _print_all(found, refusals=refusals, top=top, as_json=as_json)
 
 
 def _check_network(**given: object) -> None:
@@ -130,7 +153,7 @@ def _check_network(**given: object) -> None:
             raise BadInput(f"--{name.replace('_', '-')} is of a problem, and a network was given")
 
 
-def _print_all(found: Predictions, *, refusals: bool, as_json: bool) -> None:
+def _print_all(found: Predictions, *, refusals: bool, top: int | None, as_json: bool) -> None:
     from convwright.report.tables.predictions import print_predictions
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
@@ -138,7 +161,7 @@ def _print_all(found: Predictions, *, refusals: bool, as_json: bool) -> None:
     if as_json:
         print(strict_json(found.to_json()))
     else:
-        print_predictions(found, output(), refusals=refusals)
+        print_predictions(found, output(), refusals=refusals, top=top)
 
 
 def _print_made(made: Breakdown, *, as_json: bool) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
 from convwright.cli.library_models import names_library_model
+
+if TYPE_CHECKING:
+    from convwright.store.store import Store
 
 # A file or a module, and a function in it. A problem's text has words such as dt:fp16 after a blank only.
 _TARGET = re.compile(r"[^\s:]\S*:[A-Za-z_][\w.]*")
@@ -32,21 +36,28 @@ def run_model(
     batch: int | None,
     dtype: str | None,
     precision: str | None,
+    store: Store | None,
+    layer: str | None,
+    top: int | None,
     as_json: bool,
+    as_csv: bool,
+    as_markdown: bool,
 ) -> None:
     """Print what each layer of a model and one run of it should take. Nothing runs."""
-    from convwright import strict_json
     from convwright.cli.model_target import model_and_example
+    from convwright.cli.steps import print_engine
     from convwright.cli.targets import running
     from convwright.report.words.progress import progress_bar
 
-    with stoppable("before the network was planned"), running(target, as_json=as_json), progress_bar(LOADING) as bar:
+    quiet = as_json or as_csv or as_markdown
+    with stoppable("before the network was planned"), running(target, as_json=quiet), progress_bar(LOADING) as bar:
         from convwright.engine.optimize import optimize
         from convwright.engine.predict import with_batch
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype, shape=shape)
         planned = optimize(
-            model, with_batch(example, batch), plan_only=True, device=device, precision=precision, progress=bar
-        )
-    print(strict_json.dumps(planned.to_json()) if as_json else planned.explain())
+            model, with_batch(example, batch), plan_only=True, device=device, precision=precision, progress=bar,
+            store=store,
+        )  # fmt: skip
+    print_engine(planned, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)

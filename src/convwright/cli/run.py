@@ -41,7 +41,7 @@ def run(
         typer.Option(help="cpu or cuda; by default the one that the engine was planned for.", show_default=False),
     ] = None,
 ) -> None:
-    """Run an engine once, and say how long a call takes.
+    """Run a saved engine once, and say how long a call takes.
 
     Its inputs come from .npy files, in the order of the model's, or are random. An engine that has several buckets runs
     on random inputs of its largest.

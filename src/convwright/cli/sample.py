@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from convwright.campaign.campaign import DEADLINE_S, MOST_CANDIDATES, REPEAT
+from convwright.cli.choices import RecordedMode
 from convwright.cli.duration import seconds_of
 from convwright.cli.interrupt import stoppable, stopped
 from convwright.cli.store_path import StorePath, opened
@@ -52,14 +53,15 @@ def sample(
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure candidates of many problems for a while, and keep an observation of each in the store.
+    """Measure many problems, for predictions to learn from.
 
-    Predictions are learned from them. Ctrl-C ends it, and the next run of the same campaign goes on from there.
+    An observation of each candidate is kept in the store. Ctrl-C ends it, and the next run of the same campaign goes on
+    from there.
     """
     if context.invoked_subcommand is not None:
         if path is not None or as_json:
             verb = context.invoked_subcommand
-            raise BadInput(f"options go behind the verb: convwright sample {verb} FILE --store PATH")
+            raise BadInput(f"options go after the verb: convwright sample {verb} FILE --store PATH")
         return
     if for_ is None:
         raise BadInput("--for says how long to measure, for example --for 8m")
@@ -97,7 +99,10 @@ def export(
     file: Annotated[str, typer.Argument(help="Where to: a file of Apache Parquet.")],
     *,
     device: Annotated[str | None, typer.Option(help="Observations of this device alone, by its name.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Observations of this mode alone: campaign, full or quick.")] = None,
+    mode: Annotated[
+        RecordedMode | None,
+        typer.Option(metavar="MODE", help="Observations of this mode alone: campaign, full or quick."),
+    ] = None,
     path: StorePath = None,
 ) -> None:
     """Write observations as a table, one row each, that other programs read."""

@@ -11,7 +11,7 @@ from convwright.errors import StoreWarning
 
 
 def show_env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """What convwright sees here: devices, libraries, backends, PyTorch's flags, the store."""
+    """Show the devices, libraries and settings of this machine."""
     facts = _facts()
     if as_json:
         from convwright.report.words.plain import as_json as strict_json

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 _DAY_S = 86_400.0
 
-store_app = typer.Typer(help="What is remembered: show, list, export, import, prune, clear, quarantine.")
+store_app = typer.Typer(help="Show, copy or delete what was measured.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @store_app.callback(invoke_without_command=True)
 def store(context: typer.Context, *, path: StorePath = None, as_json: AsJson = False) -> None:
-    """What is remembered of which devices and problems, and how to carry it elsewhere, prune it or forget it."""
+    """Show, copy or delete what was measured."""
     if context.invoked_subcommand is None:
         show(path=path, as_json=as_json)
     elif path is not None or as_json:
         verb = context.invoked_subcommand
-        raise BadInput(f"options go behind the verb: convwright store {verb} {'--json' if as_json else '--store PATH'}")
+        raise BadInput(f"options go after the verb: convwright store {verb} {'--json' if as_json else '--store PATH'}")
 
 
 @store_app.command("show")
 def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
-    """How much is remembered of which devices, and where. What `convwright store` does by itself."""
+    """Show how much is remembered of which devices, and where. `convwright store` does the same."""
     from convwright.report.tables.store import print_summary, summary_to_json
     from convwright.report.words.output import output
 
@@ -53,7 +53,7 @@ def list_(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """The problems of which something is known, or what is known of one."""
+    """List the problems that were measured, or what is known of one."""
     from convwright.report.tables.store import known_to_json, print_known, print_problems, problems_to_json
     from convwright.report.words.output import output
 
@@ -94,7 +94,7 @@ def import_(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what another store exported. Newer findings win; if a line is bad, nothing is taken in."""
+    """Import what another store exported. Newer findings win; if a line is bad, nothing is imported."""
     with opened(path, new=True) as opened_store:
         merged = opened_store.load(sys.stdin if file == "-" else file)
     _say(
@@ -174,7 +174,7 @@ def quarantine(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Candidates whose first run ended their process. They are not run again until they are released."""
+    """List candidates whose first run ended their process. They run again once they are released."""
     from convwright.report.tables.store import print_quarantine, quarantine_to_json
     from convwright.report.words.output import output
 

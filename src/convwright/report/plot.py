@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import ceil, floor, log2
+from math import ceil, inf, isfinite, log10
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
-from convwright.report.words.amounts import percent_text
+from convwright.report.words.amounts import percent_text, readable_time
 from convwright.writable import is_writable
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ _DATES = {".svg": "Date", ".pdf": "CreationDate"}
 # So many times as high as what is to be seen in it is the drawing of a fit.
 _ROOM = 1.3
 _MOST_NAMES = 40
+# The axis of times goes on by this factor beyond all values.
+_BEYOND = 1.5
+# Below this part of an even axis a note stands above its point.
+_LOW = 0.1
+# From so many powers of ten on, an axis has ticks at those alone.
+_MANY_DECADES = 3
+# How far apart the points of one row of a suite stand.
+_ASIDE = 0.12
 # A legend of more entries than these stands beside the axes, where it covers nothing.
 _MOST_INSIDE = 6
 
@@ -91,23 +99,33 @@ def check(path: Path) -> None:
 
 
 def draw_chart(chart: Chart, path: Path) -> None:
-    """Every curve with its confidence band."""
+    """Every curve with its confidence band. An interval that goes on beyond the axis ends in a triangle."""
     with _axes(path, 1, chart.title, chart.caption) as (axes,):
-        for curve in chart.curves:
-            _draw_curve(axes, curve)
-        if chart.logarithmic or chart.names:
-            axes.set_yscale("log", base=2)
-            _label_times(axes)
+        from matplotlib.ticker import MaxNLocator
+
+        logarithmic = chart.logarithmic or bool(chart.names)
+        shown = _shown(chart, logarithmic=logarithmic)
+        for place, curve in enumerate(chart.curves):
+            # Rows of a suite are unrelated: no line joins them, and the points of one row stand side by side.
+            aside = _ASIDE * (place - (len(chart.curves) - 1) / 2) if chart.names else 0.0
+            _draw_curve(axes, curve, shown, joined=not chart.names, aside=aside)
+        if any(_is_beyond(each, shown) for curve in chart.curves for each in curve.times_us):
+            axes.plot([], [], color=_GREY, marker="^", markersize=4, linestyle="", label="interval beyond the axis")
+        if logarithmic:
+            axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
+        _label_times(axes, logarithmic=logarithmic)
         if chart.logarithmic:
             axes.set_xscale("log", base=2)
             ticks = sorted({x for curve in chart.curves for x in curve.x})
             axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         elif chart.names:
             _name(axes, chart.names)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(chart.x_label)
-        axes.set_ylabel("µs a call")
+        axes.set_ylabel("time of a call")
 
 
 def draw_fits(fits: Sequence[Fit], path: Path, *, title: str, caption: str = "") -> None:
@@ -117,16 +135,56 @@ def draw_fits(fits: Sequence[Fit], path: Path, *, title: str, caption: str = "")
             _draw_fit(axes, fit)
 
 
-def _draw_curve(axes: Axes, curve: Curve) -> None:
+def _shown(chart: Chart, *, logarithmic: bool) -> tuple[float, float]:
+    """What the axis of times shows: some more than all values, and as much as most intervals need. A few wide ones do
+    not stretch it."""
+    known = [each for curve in chart.curves for each in curve.times_us if each.value > 0 and isfinite(each.value)]
+    if not known:
+        return 0.0, 1.0
+    above = median(each.high / each.value for each in known)
+    below = median(each.value / each.low if each.low > 0 else inf for each in known)
+    above, below = (_BEYOND * factor if isfinite(factor) else _BEYOND for factor in (above, below))
+    least, most = min(each.value for each in known), max(each.value for each in known)
+    return (least / below if logarithmic else 0.0), most * above
+
+
+def _is_beyond(interval: Interval, shown: tuple[float, float]) -> bool:
+    return _is_below(interval, shown) or interval.high > shown[1]
+
+
+def _is_below(interval: Interval, shown: tuple[float, float]) -> bool:
+    """Whether it goes on below an axis that does not end at 0, as no time is less."""
+    return interval.low < shown[0] and shown[0] > 0
+
+
+def _draw_curve(axes: Axes, curve: Curve, shown: tuple[float, float], *, joined: bool, aside: float) -> None:
     colour, values = _COLOURS[curve.colour % MOST_COLOURS], [each.value for each in curve.times_us]
-    axes.plot(curve.x, values, curve.line, marker=curve.marker, markersize=4, color=colour, label=curve.label)
-    low, high = [each.low for each in curve.times_us], [each.high for each in curve.times_us]
-    axes.fill_between(curve.x, low, high, color=colour, alpha=0.2, linewidth=0)
+    xs = [x + aside for x in curve.x]
+    # What has neither a line nor a marker is a limit, which is a dash where no line joins it.
+    line, marker = (curve.line, curve.marker) if joined else ("none", curve.marker or "_")
+    axes.plot(
+        xs, values, linestyle=line or "none", marker=marker, markersize=4 if marker != "_" else 9, color=colour,
+        label=curve.label,
+    )  # fmt: skip
+    beyond = [_is_beyond(each, shown) for each in curve.times_us]
+    low = [max(each.low, shown[0]) for each in curve.times_us]
+    high = [min(each.high, shown[1]) for each in curve.times_us]
+    if joined:
+        within = [not each for each in beyond]
+        axes.fill_between(xs, low, high, where=within, color=colour, alpha=0.2, linewidth=0)
+    for x, bottom, top, interval, wide in zip(xs, low, high, curve.times_us, beyond, strict=True):
+        if joined and not wide:
+            continue
+        axes.plot([x, x], [bottom, top], color=colour, alpha=0.5, linewidth=1)
+        if _is_below(interval, shown):
+            axes.plot([x], [bottom], color=colour, marker="v", markersize=4)
+        if interval.high > shown[1]:
+            axes.plot([x], [top], color=colour, marker="^", markersize=4)
     for x, y, text in curve.notes:
         late = x > sum(curve.x) / len(curve.x)
         axes.annotate(
-            text, (x, y), xytext=(-4 if late else 4, -12), textcoords="offset points", fontsize=7, color=colour,
-            horizontalalignment="right" if late else "left",
+            text, (x, y), xytext=(-4 if late else 4, -12 if shown[0] > 0 or y > _LOW * shown[1] else 8),
+            textcoords="offset points", fontsize=7, color=colour, horizontalalignment="right" if late else "left",
         )  # fmt: skip
 
 
@@ -136,15 +194,17 @@ def _name(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks([*shown], labels=[names[place] for place in shown], rotation=90, fontsize=6)
 
 
-def _label_times(axes: Axes) -> None:
-    """Ticks at powers of two, or at round figures where the axis shows fewer than two of those."""
-    from matplotlib.ticker import MaxNLocator, NullLocator
+def _label_times(axes: Axes, *, logarithmic: bool) -> None:
+    """Ticks with units, at 1, 2 and 5 times powers of ten, or at round figures where the axis shows few of those."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    low, high = axes.get_ylim()
-    if floor(log2(high)) - ceil(log2(low)) < 1:
-        axes.yaxis.set_major_locator(MaxNLocator(6))
+    if logarithmic:
+        decades = log10(axes.get_ylim()[1] / axes.get_ylim()[0])
+        steps = (1.0,) if decades > _MANY_DECADES else (1.0, 2.0, 5.0)
+        few = decades < 1
+        axes.yaxis.set_major_locator(MaxNLocator(6) if few else LogLocator(subs=steps, numticks=20))
         axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda time_us, _: readable_time(time_us)))
 
 
 def _draw_fit(axes: Axes, fit: Fit) -> None:
@@ -154,7 +214,7 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
     above = f", {outside} of them above" if outside else ""
     axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples{above}")
     slope = fit.call_us
-    label = f"{slope.value:.4g} µs a call ± {percent_text(slope)}%"
+    label = f"{readable_time(slope.value)} a call ± {percent_text(slope)}%"
     if fit.overhead_us is not None:
         # The slope is known to an interval, and all lines go through the middle of the samples: the band is a bow tie.
         middle, ends = sum(counts) / len(counts), [0, max(counts)]
@@ -168,7 +228,8 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
     axes.set_ylim(0, top_us)
     axes.set_title(fit.label, fontsize=8)
     axes.set_xlabel("calls in a sample")
-    axes.set_ylabel("µs a sample")
+    _label_times(axes, logarithmic=False)
+    axes.set_ylabel("time of a sample")
 
 
 def _top_us(fit: Fit) -> float:
@@ -207,11 +268,11 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
 def _legend(axes: Axes) -> None:
     entries = len(axes.get_legend_handles_labels()[1])
     if entries > _MOST_INSIDE:
-        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.legend(fontsize=7, handlelength=3.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     else:
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, handlelength=3.5)
 
 
 def _overhead(time_us: float) -> str:
     """Beyond its calls no sample takes less than nothing: what comes out negative is noise and no figure."""
-    return f"{time_us:.3g} µs" if time_us >= 0 else "–"
+    return readable_time(time_us) if time_us >= 0 else "–"

@@ -11,6 +11,7 @@ from pathlib import Path
 from convwright.api.predicted_sweep import PredictedSweep, SweepPoint
 from convwright.core.finding import Interval
 from convwright.report.plot import Chart, Curve, draw_chart
+from convwright.wording.compact import without_size
 
 # matplotlib leaves labels out of a legend that begin so.
 _NO_LABEL = "_"
@@ -33,7 +34,8 @@ def chart_of(found: PredictedSweep) -> Chart:
         times = tuple(Interval(us, us, us) for _, us in measured)
         values = tuple(float(value) for value, _ in measured)
         curves.append(Curve("measured, the best", values, times, len(colours), line="", marker="x"))
-    return Chart(f"{found.points[0].problem} on {found.device}", found.size, tuple(curves), caption=found.model)
+    title = f"{without_size(found.points[0].problem, found.size)} on {found.device}"
+    return Chart(title, found.size, tuple(curves), caption=found.model)
 
 
 def _curve(label: str, points: Sequence[SweepPoint], colour: int) -> Curve:

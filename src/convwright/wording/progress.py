@@ -8,10 +8,29 @@ from typing import TextIO
 
 from convwright.errors import BadInput
 
-# Told before each step: how many steps are done, how many there are, and what comes now ("" at the end).
+# Called before each step: how many steps are done, how many there are, and what comes now ("" at the end).
 Progress = Callable[[int, int, str], None]
 
 _WIDTH = 110
+# The steps of a search, as it names them.
+_STEPS = {
+    "compiling": "compiling kernels",
+    "first looks": "timing each candidate once",
+    "turning knobs": "trying other configurations",
+    "heat": "warming up",
+    "check": "checking errors",
+    "final": "timing the best side by side",
+    "energy": "measuring energy",
+}
+
+
+def doing(step: str) -> str:
+    """A step of a search in words.
+
+    >>> doing("check"), doing("something new")
+    ('checking errors', 'something new')
+    """
+    return _STEPS.get(step, step)
 
 
 def progress_to(wanted: bool | Progress | None) -> Progress:

@@ -20,7 +20,7 @@ from convwright.report.words.conditions import print_conditions
 from convwright.report.words.groups import grouped
 from convwright.report.words.sheet import Sheet
 from convwright.report.words.unstable import print_unstable
-from convwright.wording.compact import compact
+from convwright.wording.compact import compact, without_direction
 from convwright.wording.conditions_text import Measured
 
 _UNKNOWN = "–"
@@ -148,6 +148,8 @@ def results_sheet(results: Sequence[Result], width: int) -> Sheet:
     left_out = {"problem"} if all(_is_named_by_text(result) for result in results) else set[str]()
     if len({row[_DIRECTION] for row in rows}) == 1:
         left_out.add(_DIRECTION)
+    else:
+        rows = tuple(row | {"problem": without_direction(row["problem"])} for row in rows)
     known = tuple(name for name in _COLUMNS if (width >= _WIDE or name in _DECISIVE) and name not in left_out)
     styles = tuple("" if result.outcome is None else _STYLES.get(result.outcome, "") for result in results)
     return Sheet(known, rows, _KEPT, _FOLDED, ("outcome", _DIRECTION), styles)

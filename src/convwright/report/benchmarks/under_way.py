@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -14,11 +15,14 @@ from convwright.report.benchmarks.lines import Lines
 from convwright.report.benchmarks.result import Asked, Record, key_of
 from convwright.suites.suite import Row, Suite
 from convwright.tuning.find import Findings
+from convwright.wording.progress import doing
 
 # What a problem may raise that leaves the next one possible: too little memory, a library that fails.
 _FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSError, MemoryError)
 
-Search = Callable[[ConvProblem], Findings]
+# What a search says of itself: its step, how much of that is done, and of how much.
+Doing = Callable[[str, int, int], None]
+Search = Callable[[ConvProblem, Doing], Findings]
 Progress = Callable[[int, int, str], None]
 
 
@@ -37,10 +41,11 @@ class Run:
         """Search for every row; those that are in the file already are taken from there."""
         known = self._known() if resume else {}
         for done, row in enumerate(self.suite.rows):
-            progress(done, len(self.suite.rows), row.name)
+            tell = partial(progress, done, len(self.suite.rows))
+            tell(row.name)
             record = known.get(self.asked.key(row))
             if record is None:
-                record = self._searched(row)
+                record = self._searched(row, tell)
                 if self.lines is not None:
                     self.lines.add(record)
             self.records.append(record)
@@ -52,10 +57,10 @@ class Run:
         keyed = ((key_of(record), record) for record in self.lines.read())
         return {key: record for key, record in keyed if key is not None}
 
-    def _searched(self, row: Row) -> Record:
+    def _searched(self, row: Row, tell: Callable[[str], None]) -> Record:
         begun_s = perf_counter()
         try:
-            self.last = self.search(row.problem)
+            self.last = self.search(row.problem, lambda step, done, of: tell(f"{row.name}: {doing(step)}"))
         except BadInput:
             raise  # What is asked for cannot be, and the same would be said of every row.
         except _FAILURES as error:

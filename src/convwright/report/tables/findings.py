@@ -80,7 +80,8 @@ def _print_refusals(found: Findings, console: Console, *, wanted: bool | None) -
     print_reasons("refused", pairs, console)
     if hidden:
         also = "more " if pairs else ""
-        console.print(Text(f"{len(hidden)} {also}need an NVIDIA GPU; --refusals lists them", style="dim"))
+        needs = "needs" if len(hidden) == 1 else "need"
+        console.print(Text(f"{len(hidden)} {also}{needs} an NVIDIA GPU; --refusals lists them", style="dim"))
 
 
 def _needs_gpu(refused: str, found: Findings) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +22,7 @@ from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
 from convwright.tuning.choose import call_us
 from convwright.tuning.kernels import BEING_COMPILED
-from convwright.wording.compact import compact
+from convwright.wording.compact import compact, without_direction
 from convwright.wording.conditions_text import compared_in, conditions_now, permitted_in
 
 _LEFT = ("layers", "problem", "candidate")
@@ -44,11 +43,11 @@ _SHORT = "short of time or memory"
 _WAITING = "still being compiled for"
 
 
-def print_tuned(tuned: Tuned, console: Console, *, layers: str | None = None) -> None:
-    """One row for each distinct problem, and what it all took. ``layers`` is a pattern for names of layers."""
+def print_tuned(tuned: Tuned, console: Console) -> None:
+    """One row for each distinct problem, and what it all took."""
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
-        console.print(tuned_sheet(tuned, console.width, layers).table(console.width))
+        console.print(tuned_sheet(tuned, console.width).table(console.width))
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
@@ -61,14 +60,16 @@ def print_tuned(tuned: Tuned, console: Console, *, layers: str | None = None) ->
     console.print(Text(singular(_sentence(tuned))))
 
 
-def tuned_sheet(tuned: Tuned, width: int, layers: str | None = None) -> Sheet:
-    """A row for each distinct problem; ``layers`` is a pattern for names of layers. Where there is no room for all of
-    it, a candidate's configuration is cut short."""
-    rows = tuple(_cells(each) for each in _shown(tuned, layers))
+def tuned_sheet(tuned: Tuned, width: int) -> Sheet:
+    """A row for each distinct problem. Where there is no room for all of it, a candidate's configuration is cut
+    short."""
+    rows = tuple(_cells(each) for each in tuned.problems)
     planned = not tuned.mode.measures
     names_ = [*(_PLANNED if planned else _COLUMNS)]
     if len({row[_DIRECTION] for row in rows}) == 1:
         names_.remove(_DIRECTION)
+    else:
+        rows = tuple(row | {"problem": without_direction(row["problem"])} for row in rows)
     if width < _WIDE:
         rows = tuple(row | {"candidate": _brief(row["candidate"])} for row in rows)
     if width < sum(longest(rows, name) + 2 for name in filled(rows, names_)) - 2:
@@ -76,15 +77,9 @@ def tuned_sheet(tuned: Tuned, width: int, layers: str | None = None) -> Sheet:
     return Sheet(tuple(names_), rows, _PLANNED_KEPT if planned else _KEPT, _LEFT, (_DIRECTION,))
 
 
-def tuned_data(tuned: Tuned, layers: str | None = None) -> list[dict[str, Any]]:
+def tuned_data(tuned: Tuned) -> list[dict[str, Any]]:
     """One flat row for each distinct problem, for other programs."""
-    return [_data(each) for each in _shown(tuned, layers)]
-
-
-def _shown(tuned: Tuned, layers: str | None) -> list[TunedProblem]:
-    if layers is None:
-        return list(tuned.problems)
-    return [each for each in tuned.problems if any(fnmatchcase(name, layers) for name in each.posed.names)]
+    return [_data(each) for each in tuned.problems]
 
 
 def _data(each: TunedProblem) -> dict[str, Any]:

@@ -35,6 +35,22 @@ def microseconds(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 100 else figure(value)
 
 
+def readable_time(time_us: float) -> str:
+    """A time of microseconds with three digits, in the unit in which it is read easily.
+
+    >>> readable_time(0.0), readable_time(0.0039), readable_time(250.0), readable_time(8192.0), readable_time(2.5e6)
+    ('0', '3.9 ns', '250 µs', '8.19 ms', '2.5 s')
+    """
+    if not time_us:
+        return "0"
+    scaled = time_us * 1000
+    for unit in ("ns", "µs", "ms"):
+        if abs(scaled) < 999.5:  # which three digits would show as 1e+03
+            return f"{scaled:.3g} {unit}"
+        scaled /= 1000
+    return f"{scaled:.3g} s"
+
+
 def interval_text(interval: Interval) -> str:
     """The bounds of a time, with three digits.
 

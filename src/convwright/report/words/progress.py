@@ -1,23 +1,46 @@
-"""A progress bar on the terminal, for work that tells how far it has come."""
+"""A progress bar on the terminal, for work that says how far it has come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from convwright.report.words.output import console
+
+
+class TimeLeftColumn(ProgressColumn):
+    """About how long the rest takes, by the steps that are done; nothing before the first is."""
+
+    def render(self, task: Task) -> Text:
+        return Text(time_left(task.completed, task.total, task.elapsed))
+
+
+def time_left(done: float, total: float | None, elapsed_s: float | None) -> str:
+    """In words, as long as what is left takes per step what was done took.
+
+    >>> time_left(2, 10, 30.0), time_left(0, 10, 30.0), time_left(9, 10, 45.0)
+    ('about 2 min left', '', 'about 5 s left')
+    """
+    if not done or total is None or elapsed_s is None or done >= total:
+        return ""
+    left_s = elapsed_s * (total - done) / done
+    for unit, length in (("h", 3_600), ("min", 60)):
+        if left_s >= 2 * length:
+            return f"about {left_s / length:.0f} {unit} left"
+    return f"about {max(left_s, 1):.0f} s left"
 
 
 @contextmanager
 def progress_bar(first: str = "") -> Iterator[Callable[[int, int, str], None]]:
     """A bar on stderr, which is wiped out at the end; where stderr is no terminal, nothing.
 
-    ``first`` is what is being done before anything is told. Of 0 steps nobody knows yet how many there will be.
+    ``first`` is what is done before anything is said. Of 0 steps nobody knows yet how many there will be.
     """
     what_column = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), what_column)
+    columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn(), TimeLeftColumn(), what_column)
     screen = console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(first, total=None)

@@ -1,0 +1,82 @@
+"""Options that take one of a few words, each of which `--help` lists."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from convwright.cli.objective import HELP as OBJECTIVE
+
+
+class SearchMode(StrEnum):
+    """How much runs."""
+
+    HEURISTIC = "heuristic"
+    PREDICT = "predict"
+    PREDICT_TOP = "predict-top"
+    QUICK = "quick"
+    FULL = "full"
+
+
+class Aim(StrEnum):
+    """What a search makes least."""
+
+    TIME = "time"
+    DEVICE_TIME = "device-time"
+    ENERGY = "energy"
+    WORKSPACE = "workspace"
+    TIME_THEN_WORKSPACE = "time-then-workspace"
+
+
+class WholePrecision(StrEnum):
+    """The type of all layers of a network."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    TF32 = "tf32"
+
+
+class Precision(StrEnum):
+    """The type of all layers of a network, or of each layer its own."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    TF32 = "tf32"
+    MIXED = "mixed"
+
+
+class TrustIn(StrEnum):
+    """What is done about a winner from the store."""
+
+    TRUST = "trust"
+    VERIFY = "verify"
+
+
+class PlacementAim(StrEnum):
+    """What a placement makes least."""
+
+    MAKESPAN = "makespan"
+    ENERGY = "energy"
+    LATENCY = "latency"
+    COST = "cost"
+
+
+class RecordedMode(StrEnum):
+    """What an observation was made by."""
+
+    CAMPAIGN = "campaign"
+    FULL = "full"
+    QUICK = "quick"
+
+
+# The words stand in the help and not in the place of the value, where --help would break them.
+MODE_HELP = (
+    "heuristic (nothing runs), predict (a model chooses), predict-top (three candidates run at most), quick (200 ms) "
+    "or full (30 s)."
+)
+
+ModeOption = Annotated[SearchMode | None, typer.Option(metavar="MODE", help=MODE_HELP, show_default="full")]
+QuickModeOption = Annotated[SearchMode | None, typer.Option(metavar="MODE", help=MODE_HELP, show_default="quick")]
+ObjectiveOption = Annotated[Aim, typer.Option(metavar="OBJECTIVE", help=OBJECTIVE)]
