@@ -184,7 +184,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 ) -> None:
     code, out, err = run(capsys, monkeypatch, f"{EXAMPLE}:small", "--mode", "slow")
     assert (code, out) == (2, "")
-    assert err.startswith("convwright: mode must be one of")
+    assert err.startswith("convwright: --mode must be one of heuristic, predict, ")
     assert err.count("\n") == 1
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from convwright.advising.advice_text import names
+from convwright.advising.shapes import example_of
 from convwright.api.finding import refuse_ignored
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -15,7 +19,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.eager.calls.call import forget
 from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
-from convwright.engine.capture.layers import Recording, record
+from convwright.engine.capture.layers import LayerCall, Recording, record
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import check_above_0, one_of, singular
@@ -29,7 +33,7 @@ from convwright.tuning.upcoming import Upcoming
 from convwright.uncompiled import uncompiled
 from convwright.wording.compact import compact
 from convwright.wording.conditions_text import conditions_now
-from convwright.wording.progress import Progress, progress_to
+from convwright.wording.progress import Progress, doing, progress_to
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,14 +155,16 @@ def tune(
     budget_us: float | None = None,
     plan_only: bool = False,
     progress: bool | Progress | None = None,
+    layers: str | None = None,
     store: Store | Path | str | None = None,
 ) -> Tuned:
     """Search for the best candidate of every convolution that ``model`` runs on ``example``.
 
-    ``example`` is a tensor, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the gradients that
-    a training step needs, and where kernels fuse what stands ahead of those, them with that. ``budget_us`` is for each
-    problem, by default that of ``mode``. Findings go to the store problem by problem: who stops it with Ctrl-C loses
-    the problem at hand, and the next run goes on from there.
+    ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the
+    gradients that a training step needs, and the problems in which a kernel fuses an activation's derivative with them.
+    ``layers`` chooses layers by a pattern for their names, such as "d1.*". ``budget_us`` is for each problem, by default
+    that of ``mode``. Findings go to the store problem by problem: Ctrl-C loses only the problem at hand, and the next
+    run goes on from there.
 
     With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
     That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
@@ -181,19 +187,24 @@ def tune(
     if device is not None and wanted.measures:
         _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()
-    recording = record(Subject.of(model, example), backward=backward)
+    recording = record(Subject.of(model, example_of(model, example)), backward=backward)
     facts = where(device, recording)
     policy, found = policy or Policy(), dict[Problem, TunedProblem]()
-    everything = distinct(recording.layers, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
+    chosen = recording.layers if layers is None else _like(layers, recording)
+    everything = distinct(chosen, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
     posed: dict[Problem, Posed] = {each.problem: each for each in everything}
     with (
         using(store) as kept,
         Upcoming(posed, facts, policy, mode=wanted, store=kept, budget_us=budget_us).compiling() as upcoming,
     ):
         for done, problem in enumerate(upcoming.in_turn()):
-            tell(done, len(posed), f"{', '.join(posed[problem].names)}: {compact(posed[problem].problem)}")
+            what = f"{names(posed[problem].names)}: {compact(posed[problem].problem)}"
+            tell(done, len(posed), what)
             start = perf_counter()
-            findings = find(problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us)
+            findings = find(
+                problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us,
+                progress=partial(_tell_step, tell, done, len(posed), what),
+            )  # fmt: skip
             found[problem] = TunedProblem(posed[problem], findings, perf_counter() - start)
         nothing_new = not wanted.measures or (kept.reads_file and all(each.known for each in found.values()))
         unkept = None if nothing_new else kept.unkept
@@ -203,6 +214,20 @@ def tune(
     return Tuned(
         facts, wanted, tuple(found[problem] for problem in posed), recording.left_out, perf_counter() - begun, unkept
     )
+
+
+def _like(pattern: str, recording: Recording) -> tuple[LayerCall, ...]:
+    """The layers whose names are like ``pattern``."""
+    found = tuple(layer for layer in recording.layers if fnmatchcase(layer.name, pattern))
+    if not found and recording.layers:
+        there = names(tuple(dict.fromkeys(layer.name for layer in recording.layers)))
+        raise BadInput(f"no layer is called like {pattern!r}; there are {there}")
+    return found
+
+
+def _tell_step(tell: Progress, done: int, total: int, what: str, step: str, *_: int) -> None:
+    """What the search for one problem is doing now."""
+    tell(done, total, f"{doing(step)}: {what}")
 
 
 def _check_present(facts: DeviceFacts) -> None:

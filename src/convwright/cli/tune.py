@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
+from convwright.cli.choices import Aim, ModeOption, ObjectiveOption
 from convwright.cli.interrupt import kept_or_not, stoppable, stopped
-from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.model_target import InputShape, subject_of
+from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, check_form, print_rows
+from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -18,41 +23,43 @@ from convwright.naming import one_of
 def tune(
     target: Annotated[str, typer.Argument(help=TARGET, show_default=False)],
     *,
+    input_: InputShape = None,
     device: Annotated[
-        str | None, typer.Option(help="Another device than the model's: cuda, or, to plan only, one elsewhere: h200.")
+        str | None,
+        typer.Option(help="Another device than the model's: cuda; with --plan-only also h200, though it is not here."),
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full (30 s).", show_default="full"
-        ),
-    ] = None,
+    mode: ModeOption = None,
+    layer: Layer = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Aim.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="List what there is, with its workspace; nothing is measured.")
     ] = False,
+    path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """Search for the best candidate of every convolution of a model, and remember what was found.
+    """Find the best candidate for each convolution of a model.
 
-    Ctrl-C stops it; the next run goes on from there. With --plan-only nothing is measured: every layer's candidates are
-    listed, for a GPU that need not be in the machine.
+    What was found is remembered. Ctrl-C stops the search; the next run goes on from there. With --plan-only nothing is
+    measured: every layer's candidates are listed, for a GPU that need not be in the machine.
     """
 
-    from convwright.cli.targets import called, factory, running
+    from convwright.cli.targets import running
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
 
+    check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if budget is not None and plan_only:
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
     if plan_only and mode not in (None, "heuristic"):
@@ -68,13 +75,14 @@ def tune(
     )
     done, steps = 0, 0
     early = stoppable("before the first problem")
-    with early, running(target, as_json=as_json), progress_bar(LOADING) as bar, with_tf32(tf32):
+    kept = nullcontext(None) if path is None else opened(path, new=True)
+    quiet = as_json or as_csv or as_markdown
+    with early, running(target, as_json=quiet), kept as store, progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.advising.tuned import tune as search
-        from convwright.engine.capture.example import Subject
-        from convwright.report.tables.tuned import print_tuned
+        from convwright.report.tables.tuned import print_tuned, tuned_data, tuned_sheet
 
         bar(0, 0, MAKING)
-        subject = Subject.made(called(target, factory(target)), by=target)
+        subject = subject_of(target, input_)
         bar(0, 0, RECORDING)
 
         def progress(step: int, total: int, what: str) -> None:
@@ -87,12 +95,15 @@ def tune(
                 subject.model, subject.example,
                 device=device, backward=backward, mode="full" if mode is None else mode, policy=policy,
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
+                layers=layer, store=store,
             )  # fmt: skip
         except KeyboardInterrupt:
-            kept = kept_or_not("what other work did not disturb is remembered")
-            got_to = f"after {done} of {steps} problems{kept}" if steps else "before the first problem"
+            said = kept_or_not("what other work did not disturb is remembered")
+            got_to = f"after {done} of {steps} problems{said}" if steps else "before the first problem"
             raise stopped(got_to) from None
     if as_json:
         print(strict_json(tuned.to_json()))
+    elif as_csv or as_markdown:
+        print_rows(partial(tuned_sheet, tuned), partial(tuned_data, tuned), as_csv=as_csv, top=None)
     else:
         print_tuned(tuned, output())
