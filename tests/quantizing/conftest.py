@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from convwright.quantizing import run_times
 from quantizing.nets import Net, trained
+
+
+@pytest.fixture(autouse=True)
+def _timed_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_times, "BUDGET_US", 20_000.0)
 
 
 @pytest.fixture

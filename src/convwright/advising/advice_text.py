@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from convwright.advising.disturbed import unstable_lines
@@ -102,10 +103,15 @@ def rests_on(ratio: Interval | None, rounds: int | None) -> str:
 
     >>> rests_on(Interval(0.5, 0.4, 0.8), 31), rests_on(None, None)
     ('1.25 to 2.50, 31 rounds side by side', 'times of searches')
+    >>> rests_on(Interval(0.5, 0.0, inf), 4)
+    '4 rounds side by side, too few to know between what'
     """
-    if ratio is None or rounds is None or ratio.low <= 0:
+    if ratio is None or rounds is None:
         return "times of searches"
-    return f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}, {rounds} rounds side by side"
+    beside = f"{rounds} rounds side by side"
+    if ratio.low <= 0 or ratio.high == inf:
+        return f"{beside}, too few to know between what"
+    return f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}, {beside}"
 
 
 def optimized_lines(advice: Advice) -> list[str]:

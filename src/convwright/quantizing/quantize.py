@@ -26,6 +26,7 @@ from convwright.quantizing.deviation import Deviation
 from convwright.quantizing.int8_calls import OUTPUTS
 from convwright.quantizing.int8_layer import Int8Conv
 from convwright.quantizing.quantized import Quantized, QuantizedLayer
+from convwright.quantizing.run_times import run_times
 from convwright.torch_api import AnyConvolution, AnyTransposedConvolution
 from convwright.training.converted import is_convertible
 from convwright.training.paths import fitting
@@ -55,7 +56,8 @@ def quantize(
 
     Layers stay in their precision that ``keep`` names, by their paths or patterns of them; whose int8 result is off by
     more than ``max_layer_error`` (relative L2) from their own; and for which there is nothing in int8. Each says why.
-    ``policy`` is what convolutions in int8 are chosen under. ``model`` itself is not changed.
+    ``policy`` is what convolutions in int8 are chosen under. ``model`` itself is not changed. Last, a run of it and a
+    run in int8 on the first sample are timed beside each other: int8 is not faster on every device.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
     <torch._C.Generator object at ...>
@@ -74,17 +76,22 @@ def quantize(
         copied = _copied(model)
         work = _Work(copied, _kept(keep, copied), progress_to(progress), 5 if ranges is Ranges.MSE else 4)
         given = Samples(samples, work.tell)
-        work.steps *= len(given)
+        work.steps = work.steps * len(given) + 1  # the last for times
         own = work.look(given)
         work.calibrate(given, ranges, policy)
         work.compare(given, max_layer_error)
         made = work.exchanged()
         error = _error(given.run(made, "in int8"), own)
+        where = next((tensor.device for tensor in (*made.parameters(), *made.buffers())), None)
+        facts, times, untimed = device_facts(where), None, None
+        if any(layer.kept is None for layer in work.layers.values()):
+            work.tell("times")
+            took = run_times(given.subject(_copied(model), 0), given.subject(made, 0), facts)
+            times, untimed = (None, took) if isinstance(took, str) else (took, None)
         work.end()
-    where = next((tensor.device for tensor in (*made.parameters(), *made.buffers())), None)
     return Quantized(
-        made, device_facts(where), ranges, max_layer_error, len(given), tuple(work.layers.values()), error,
-        perf_counter() - begun,
+        made, facts, ranges, max_layer_error, len(given), tuple(work.layers.values()), error, perf_counter() - begun,
+        times, untimed,
     )  # fmt: skip
 
 

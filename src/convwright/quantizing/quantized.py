@@ -12,6 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.record import as_record
 from convwright.quantizing.calibration import Ranges
+from convwright.quantizing.run_times import RunTimes
 from convwright.wording.conditions_text import conditions_now
 
 
@@ -61,7 +62,9 @@ class Quantized:
     """What ``quantize`` gives back: the ``model`` in int8, a copy in evaluation mode, and what became of each layer.
 
     ``error`` is how far the model's outputs on the samples are from those of the model that was given (relative L2
-    over all samples; of several outputs that of the worst; None where it gives none in floating point).
+    over all samples; of several outputs that of the worst; None where it gives none in floating point). ``times`` are
+    those of a run on the first sample, as the model was and in int8; None where no layer is in int8, or where
+    ``untimed`` says why.
     """
 
     model: nn.Module
@@ -72,6 +75,8 @@ class Quantized:
     layers: tuple[QuantizedLayer, ...]
     error: float | None
     seconds: float
+    times: RunTimes | None = None
+    untimed: str | None = None
 
     @property
     def in_int8(self) -> tuple[QuantizedLayer, ...]:
@@ -98,9 +103,11 @@ class Quantized:
             "error": self.error,
             "snr_db": self.snr_db,
             "seconds": self.seconds,
+            "untimed": self.untimed,
         }
         record = {name: as_record(value, infinite=str) for name, value in told.items()}
-        return record | {"layers": [layer.to_json() for layer in self.layers]}
+        times = None if self.times is None else self.times.to_json()
+        return record | {"times": times, "layers": [layer.to_json() for layer in self.layers]}
 
 
 def _decibels(error: float | None) -> float | None:

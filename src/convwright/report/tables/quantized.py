@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convwright.advising.advice_text import UNKNOWN
+from convwright.advising.advice_text import UNKNOWN, duration, rests_on
+from convwright.measuring.compare import Outcome
 from convwright.naming import singular
 from convwright.quantizing.quantized import Quantized, QuantizedLayer
 from convwright.report.words.columns import fitting
@@ -20,6 +21,12 @@ from convwright.wording.conditions_text import Measured, conditions_now
 _COLUMNS = ("layer", "problem", "with", "largest", "limit", "rel. L2", "SNR dB", "in int8 by")
 _LEFT = ("layer", "problem", "with", "in int8 by")
 _FOLDED = ("layer", "problem", "in int8 by")
+_OUTCOMES = {
+    Outcome.FAST: ", int8 is faster",
+    Outcome.SLOW: ", int8 is slower here",
+    Outcome.SAME: ", int8 is no faster",
+    Outcome.AMBIGUOUS: ", which of them is faster is not sure",
+}
 _DECISIVE = ("layer", "rel. L2", "SNR dB", "in int8 by")
 
 
@@ -35,6 +42,24 @@ def print_quantized(made: Quantized, console: Console) -> None:
         for line in grouped(kept):
             console.print(Text(f"  {line}", style="dim"))
     console.print(Text(_sentence(made)))
+    if (times := _times(made)) is not None:
+        slower = made.times is not None and made.times.outcome is Outcome.SLOW
+        console.print(Text(times, style="yellow" if slower or made.times is None else ""))
+
+
+def _times(made: Quantized) -> str | None:
+    """How fast a run is in int8, which need not be faster."""
+    if made.untimed is not None:
+        return f"What a run takes could not be measured: {made.untimed}."
+    if made.times is None:
+        return None
+    times = made.times
+    said = (
+        f"A run on the first sample takes {duration(times.own_us.value)} as it is and {duration(times.int8_us.value)}"
+    )
+    said += f" in int8: {1 / times.ratio.value:.2f}x ({rests_on(times.ratio, times.rounds)})"
+    said += _OUTCOMES[times.outcome]
+    return f"{said}." if times.unstable is None else f"{said}; {times.unstable}."
 
 
 def _table(made: Quantized, width: int) -> Table:
