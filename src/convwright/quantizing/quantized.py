@@ -11,6 +11,7 @@ from torch import nn
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.record import as_record
+from convwright.notebook import html
 from convwright.quantizing.calibration import Ranges
 from convwright.quantizing.run_times import RunTimes
 from convwright.wording.conditions_text import conditions_now
@@ -91,6 +92,9 @@ class Quantized:
     def __repr__(self) -> str:
         of = f"{len(self.in_int8)} of {len(self.layers)}"
         return f"<Quantized: {of} convolutions in int8 on {self.device.label}>"
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as data."""

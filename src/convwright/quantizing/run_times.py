@@ -50,7 +50,7 @@ def run_times(own: Subject, int8: Subject, device: DeviceFacts) -> RunTimes | st
         return in_words(error)
     verdict = compare(timings["int8"], timings["own"])
     disturbed = [each.unstable for each in timings.values() if each.disturbed]
-    known = all(each.call_us.value > 0 for each in timings.values()) and 0 < verdict.ratio.low
+    known = all(each.call_us.value > 0 for each in timings.values()) and verdict.ratio.low > 0
     if not known or not isfinite(verdict.ratio.high):
         why = [each.unstable for each in timings.values() if each.unstable]
         return why[0] if why else "too few runs fit into the time"
