@@ -18,6 +18,7 @@ from convwright.core.problem import ConvProblem
 from convwright.engine.capture.distinct import Posed
 from convwright.measuring.compare import Outcome
 from convwright.naming import singular
+from convwright.notebook import html
 from convwright.settings import Mode
 from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
@@ -171,6 +172,9 @@ class Advice:
 
     def __str__(self) -> str:
         return advice_text.plain(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""

@@ -23,6 +23,7 @@ from convwright.engine.capture.layers import LayerCall, Recording, record
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import check_above_0, one_of, singular
+from convwright.notebook import html
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.find import find
@@ -127,6 +128,9 @@ class Tuned:
     def __repr__(self) -> str:
         return singular(f"<Tuned: {len(self.problems)} problems on {self.device.key}, {self.known} known before>")
 
+    def _repr_html_(self) -> str:
+        return html(self)
+
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
         return {
@@ -162,7 +166,7 @@ def tune(
 
     ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the
     gradients that a training step needs, and the problems in which a kernel fuses an activation's derivative with them.
-    ``layers`` chooses layers by a pattern for their names, such as "d1.*". ``budget_us`` is for each problem, by default
+    ``layers`` chooses layers by a pattern for their names, as "d1.*". ``budget_us`` is for each problem, by default
     that of ``mode``. Findings go to the store problem by problem: Ctrl-C loses only the problem at hand, and the next
     run goes on from there.
 

@@ -19,6 +19,7 @@ from convwright.core.problem import IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
+from convwright.notebook import html
 from convwright.prediction.breakdown import Breakdown, breakdown
 from convwright.prediction.models import Served, served
 from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
@@ -72,6 +73,9 @@ class Predictions:
     def __repr__(self) -> str:
         won = "nothing" if self.choice is None else self.choice.predicted.candidate.id
         return f"<Predictions: {self.problem.key} on {self.device.label}: {won} of {len(self.verdicts)} candidates>"
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""

@@ -36,6 +36,7 @@ from convwright.engine.saving.user_kernels import unlike, user_kernels
 from convwright.engine.structure import filled
 from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
 from convwright.graph.memory_plan import MemoryPlan
+from convwright.notebook import Lines
 from convwright.shortage import needing
 from convwright.tensors import torch_dtype
 
@@ -201,7 +202,7 @@ class Engine:
 
     def explain(self) -> str:
         """A table of the steps: candidate, layout, time, and the least time that the device needs."""
-        return explained(self.assignment, self.facts, self.memory_plan)
+        return Lines(explained(self.assignment, self.facts, self.memory_plan))
 
     def memory_report(self, model: nn.Module | None = None, *inputs: Any) -> MemoryReport:
         """The memory that the engine holds. Printed it is a table; ``draw(path)`` draws the arena.

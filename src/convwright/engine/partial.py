@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.engine.engine import Engine
 from convwright.errors import Refused
+from convwright.notebook import Lines
 
 _CONVOLUTIONS = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
@@ -36,7 +37,7 @@ class PartialEngine:
 
     def explain(self) -> str:
         """The table of steps of each engine."""
-        return "\n\n".join(f"{path}:\n{engine.explain()}" for path, engine in self.engines.items())
+        return Lines("\n\n".join(f"{path}:\n{engine.explain()}" for path, engine in self.engines.items()))
 
     def update(self, model: nn.Module) -> None:
         """Copy to each engine the current weights of its submodule of ``model``."""

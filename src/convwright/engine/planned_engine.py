@@ -24,6 +24,7 @@ from convwright.engine.structure import Structure
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
 from convwright.graph.operations import NOTHING_RUNS
+from convwright.notebook import Lines
 from convwright.prediction.physics import least_us
 from convwright.prediction.sums import energy_of, summed
 
@@ -112,7 +113,7 @@ class PlannedEngine:
     def explain(self) -> str:
         """A table of the steps: candidate, layout, predicted time, and what the time rests on."""
         rows = [_row(step, basis, self.facts) for step, basis in zip(self.assignment.steps, self.bases, strict=True)]
-        return "\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self._sums()))
+        return Lines("\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self._sums())))
 
     def _sums(self) -> Iterator[str]:
         found = self.prediction

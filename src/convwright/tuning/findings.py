@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""The result of a search."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy
 from convwright.measuring.kernels import Kernel
 from convwright.naming import singular
+from convwright.notebook import html
 from convwright.prediction.predicted_choice import Predicted
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -21,13 +22,13 @@ from convwright.tuning.choose import Verdict
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """All that is known of one problem on one device: rows ranked with reasons, and refusals.
+    """Everything known of one problem on one device: rows ranked with reasons, and refusals.
 
-    ``kernels`` are those that each measured candidate launches, by its id, where they were asked for. ``predictions``
-    are what a model predicts of each candidate, by its id, where the choice rests on that.
+    ``kernels`` lists the kernels that each measured candidate launches, by its id, if requested. ``predictions`` holds
+    a model's prediction for each candidate, by its id, if the choice rests on predictions.
     """
 
-    problem: Any  # a Problem: who asked knows of which kind
+    problem: Any  # a Problem; the caller knows its kind
     device: DeviceFacts
     policy: Policy
     mode: Mode
@@ -39,12 +40,12 @@ class Findings:
 
     @property
     def choice(self) -> Finding | None:
-        """The winner; None where nothing is allowed, or nothing was measured."""
+        """The winner; None if nothing is allowed, or nothing was measured."""
         return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
 
     @property
     def unstable(self) -> str | None:
-        """Why what is fastest is left open by other work on the machine, with the cure; None where it is not."""
+        """Why disturbances leave the fastest candidate open, with a remedy; None if it is clear."""
         chosen = [self.choice] if self.choice is not None else [verdict.finding for verdict in self.verdicts]
         rows = chosen if self.baseline is None else [*chosen, self.baseline]
         return next((finding.unstable for finding in rows if finding.unstable is not None), None)
@@ -53,6 +54,9 @@ class Findings:
         won = self.choice.candidate.id if self.choice else "nothing"
         of = f"{won} of {len(self.verdicts)} candidates"
         return singular(f"<Findings: {self.problem.key} on {self.device.key}: {of}>")
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as data."""
@@ -73,7 +77,7 @@ class Findings:
         }
 
     def _predicted(self, verdict: Verdict) -> dict[str, Any]:
-        """What was predicted of a row, where the choice rests on predictions."""
+        """The prediction of a row, if the choice rests on predictions."""
         if self.predictions is None:
             return {}
         known = self.predictions.get(verdict.finding.candidate.id)

@@ -31,6 +31,7 @@ from convwright.engine.running.weights import nbytes_of
 from convwright.engine.saving.kernels_file import kernels_written
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
+from convwright.notebook import Lines
 
 _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
 
@@ -127,7 +128,8 @@ class BucketedEngine:
 
     def explain(self) -> str:
         """A table of the steps of each bucket."""
-        return "\n\n".join(f"bucket {bucket_text(each)}:\n{engine.explain()}" for each, engine in self.engines.items())
+        parts = (f"bucket {bucket_text(each)}:\n{engine.explain()}" for each, engine in self.engines.items())
+        return Lines("\n\n".join(parts))
 
     def memory_report(self) -> MemoryReport:
         """The arena of the bucket that uses most of it, and the weights of all buckets."""

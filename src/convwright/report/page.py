@@ -1,0 +1,78 @@
+"""What commands print, as HTML for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from convwright.advising.advice import Advice
+from convwright.advising.tuned import Tuned
+from convwright.api.predicting import Predictions
+from convwright.quantizing.quantized import Quantized
+from convwright.report.tables.advice import print_advice
+from convwright.report.tables.findings import print_findings
+from convwright.report.tables.predictions import print_predictions
+from convwright.report.tables.quantized import print_quantized
+from convwright.report.tables.tuned import print_tuned
+from convwright.tuning.findings import Findings
+
+# No column has to make room for another: a page can be scrolled.
+_WIDTH = 10_000
+_COLOURS = {"green": "#1a7f37", "yellow": "#9a6700", "red": "#cf222e"}
+
+
+def html_of(found: Findings | Predictions | Advice | Tuned | Quantized) -> str:
+    """The same rows and sentences as the command of that name prints."""
+    page = _Page()
+    if isinstance(found, Findings):
+        print_findings(found, page)
+    elif isinstance(found, Predictions):
+        print_predictions(found, page)
+    elif isinstance(found, Advice):
+        print_advice(found, page)
+    elif isinstance(found, Tuned):
+        print_tuned(found, page)
+    else:
+        print_quantized(found, page)
+    return page.html
+
+
+class _Page(Console):
+    """Collects what is printed. Nothing of it is markup: all text is escaped."""
+
+    def __init__(self) -> None:
+        super().__init__(file=StringIO(), width=_WIDTH, markup=False, emoji=False, highlight=False)
+        self._parts: list[str] = []
+
+    @property
+    def html(self) -> str:
+        return f"<div>{''.join(self._parts)}</div>"
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        self._parts += [_table(each) if isinstance(each, Table) else f"<div>{_text(each)}</div>" for each in objects]
+
+
+def _table(table: Table) -> str:
+    head = "".join(_cell("th", each.header, each) for each in table.columns)
+    columns = [[_cell("td", cell, each) for cell in each.cells] for each in table.columns]
+    rows = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cell(tag: str, content: object, column: Column) -> str:
+    side = "right" if column.justify == "right" else "left"
+    return f'<{tag} style="text-align: {side}">{_text(content)}</{tag}>'
+
+
+def _text(given: object) -> str:
+    """Text in its style."""
+    text = given if isinstance(given, Text) else Text(str(given))
+    words = str(text.style).split()
+    styles = ["font-weight: bold"] * ("bold" in words) + ["opacity: 0.7"] * ("dim" in words)
+    styles += [f"color: {_COLOURS[word]}" for word in words if word in _COLOURS]
+    return f'<span style="{"; ".join(styles)}">{escape(text.plain)}</span>' if styles else escape(text.plain)
