@@ -33,7 +33,7 @@ def test_a_device_without_rates_has_what_its_capability_says() -> None:
         ({"name": None}, "`name` must be a text, got None"),
         ({"architecture": 90}, "`architecture` must be a text, got 90"),
         ({"kind": "tpu"}, "`kind` must be one of cpu, cuda, got 'tpu'"),
-        ({"torch_name": 0}, "`torch_name` must be as PyTorch names it, or None, got 0"),
+        ({"torch_name": 0}, "`torch_name` must be PyTorch's name of it, or None, got 0"),
         ({"threads": 0}, "`threads` must be a whole number above 0, or None, got 0"),
         ({"threads": True}, "`threads` must be a whole number above 0, or None, got True"),
         ({"sm_count": -1}, "`sm_count` must be a whole number above 0, or None, got -1"),

@@ -1,4 +1,4 @@
-"""A plan and its operands by role → a call without arguments, for whoever makes the same call again and again."""
+"""Bind a plan to operands: a call without arguments, for repeated calls."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ Bound = Callable[[], "Tensor"]
 
 @runtime_checkable
 class Binds(Protocol):
-    """A plan that knows by itself how to become a call without arguments, from operands of which a weight was
-    prepared."""
+    """A plan with its own way to become a call without arguments, from operands with a prepared weight."""
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound: ...
 
 
 def bind(plan: Plan, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-    """A call of ``plan`` on these operands, by role, that gives the result.
+    """A call of ``plan`` on these operands, by role, that returns the result.
 
-    Where the output is among the operands, the result is written there, and nothing else is returned; where it is not,
-    each call makes its own. A weight is packed here, once: bind again when it changes. A problem that accumulates adds
-    to its output, which must be given.
+    If the output is among the operands, the result is written there; otherwise each call allocates its own. A weight is
+    packed here, once: bind again when it changes. A problem that accumulates adds to its output, which must be given.
     """
     check_operands(plan.candidate.problem, operands)
     return bind_prepared(plan, prepared(plan, operands), workspace)
 
 
 def prepared(plan: Plan, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The operands with the weight packed, where one is read."""
+    """The operands with the weight packed, if there is one."""
     problem: Problem = plan.candidate.problem
     if Role.W not in operands or Role.W in problem.outputs:
         return operands
@@ -49,7 +47,7 @@ def prepared(plan: Plan, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]
 
 
 def bind_prepared(plan: Plan, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-    """The same for operands that are complete, and of which a weight was prepared."""
+    """The same for complete operands with a prepared weight."""
     if isinstance(plan, Binds):
         return plan.bind(operands, workspace)
     problem: Problem = plan.candidate.problem
@@ -61,8 +59,8 @@ def bind_prepared(plan: Plan, operands: Mapping[str, Tensor], workspace: Tensor 
 
 
 def check_operands(problem: Problem, operands: Mapping[str, Tensor]) -> None:
-    """Refuse operands that are missing, or that the problem does not have."""
-    # What an output held before is in the output.
+    """Refuse missing operands, and operands that the problem does not have."""
+    # The previous contents of an output are in the output itself.
     wanted = [role for role in problem.operands if role != problem.outputs[-1] and role != Role.BEFORE]
     missing = [str(role) for role in wanted if role not in operands]
     unknown = [str(role) for role in operands if role not in problem.operands]
@@ -72,8 +70,8 @@ def check_operands(problem: Problem, operands: Mapping[str, Tensor]) -> None:
 
 
 class RolePlan(ABC):
-    """A plan for a problem whose operands are known by their roles alone. It is called with its operands in their
-    order, or by name."""
+    """A plan for a problem whose operands are known by role only. It is called with its operands in order, or by
+    name."""
 
     candidate: Candidate
     workspace_bytes: int = 0
@@ -81,14 +79,14 @@ class RolePlan(ABC):
 
     @abstractmethod
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        """A call on these operands, which are complete, and of which a weight was prepared."""
+        """A call on these operands, which are complete and have a prepared weight."""
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight, which is not packed."""
+        """The weight itself: nothing is packed."""
         return weight
 
     def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
-        """The result for operands that are known to be right, of which a weight was prepared."""
+        """The result for operands that were checked and have a prepared weight."""
         return self.bind(operands, workspace)()
 
     def __call__(self, /, *operands: Tensor | None, **named: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""One way to compute one problem, and the reason why another way cannot."""
+"""A candidate: one way to compute a problem; and a refusal: the reason why another way cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Config = tuple[tuple[str, int | str], ...]
 
 
 def leaf_id(backend: str, algorithm: str, config: Config) -> str:
-    """What a candidate that is no rewrite is called, whether or not there is one.
+    """The id of a candidate that is not a rewrite, whether or not it exists.
 
     >>> leaf_id("cudnn", "engine-48", (("k2", 1), ("k13", 2)))
     'cudnn/engine-48[k2=1,k13=2]'
@@ -23,7 +23,7 @@ def leaf_id(backend: str, algorithm: str, config: Config) -> str:
 
 
 class Source(StrEnum):
-    """Where the knowledge about a candidate comes from."""
+    """The origin of what is known about a candidate."""
 
     PLANNER = "planner"
     RULE = "rule"
@@ -34,14 +34,17 @@ class Source(StrEnum):
 class Candidate(Record):
     """One way: a backend's algorithm in one configuration, or a rewrite around another candidate.
 
-    What stands here is known before anything is built. ``workspace_bytes`` None means that only building tells, and
-    ``workspace_is_bound`` that it may need less; ``saves_products`` that the algorithm may multiply less often than the
-    problem says, as Winograd's and Fourier's do, and ``products`` how often it does, where that is known; ``tiled`` how
-    many products a matrix kernel's tiles hold, idle ones too; ``rounds_sums`` that it may round sums of some of the
-    products to fewer bits than ``arithmetic`` adds in, before it adds those up; ``compiles`` that building it takes
-    tenths of a second, and ``links_us`` how long its first run may take a library that links or loads kernels, 0 where
-    it is no matter. ``estimated_us`` is what its backend would guess that it takes, for an order among its own; None
-    where it does not. ``compile_s`` is about how long a compiler takes; 0 where that is not known.
+    All fields are known before anything is built:
+
+    * ``workspace_bytes``: None if only building shows it. ``workspace_is_bound``: it may need less.
+    * ``saves_products``: it may multiply less often than the problem says, like Winograd's and Fourier's algorithms.
+      ``products``: how often it multiplies, if known. ``tiled``: the products in a matrix kernel's tiles, with idle
+      ones.
+    * ``rounds_sums``: it may round partial sums to fewer bits than ``arithmetic`` adds in.
+    * ``compiles``: building it takes tenths of a second. ``compile_s``: about how long its compiler takes, 0 if
+    unknown.
+    * ``links_us``: how long a library may link or load kernels in the first run, 0 if negligible.
+    * ``estimated_us``: its backend's estimate of its time, for an order among its own candidates; None without one.
 
     >>> from convwright.core.problem import ConvProblem
     >>> problem = ConvProblem.parse("ic8ih9oc8kh3")
@@ -52,7 +55,7 @@ class Candidate(Record):
 
     TOLD: ClassVar = ("id", "range_limited")
 
-    problem: Any  # a Problem: whoever made the candidate knows of which kind
+    problem: Any  # a Problem; the maker of the candidate knows its kind
     backend: str
     algorithm: str
     config: Config
@@ -79,34 +82,33 @@ class Candidate(Record):
 
     @property
     def family(self) -> str:
-        """Its id without the configuration: candidates of one family differ in their configurations alone."""
+        """The id without the configuration. Candidates of one family differ only in their configurations."""
         return self.id.partition("[")[0]
 
     @property
     def range_limited(self) -> bool:
-        """Whether its arithmetic keeps fewer bits of a number that is far smaller than others."""
+        """Whether its arithmetic loses bits of numbers that are far smaller than their neighbours."""
         return self.arithmetic.range_limited
 
     @property
     def leaf(self) -> Candidate:
-        """The candidate that does the arithmetic, inside all rewrites."""
+        """The innermost candidate, which does the arithmetic."""
         return self if self.inner is None else self.inner.leaf
 
     @property
     def runs(self) -> int:
-        """How often the leaf runs at each call: a rewrite that runs its inner candidate several times says so by its
-        argument ``parts``."""
+        """How often the leaf runs in one call: the product of the ``parts`` arguments of its rewrites."""
         return 1 if self.inner is None else int(dict(self.config).get("parts", 1)) * self.inner.runs
 
     @property
     def depth(self) -> int:
-        """How many rewrites stand around the leaf."""
+        """The number of rewrites around the leaf."""
         return 0 if self.inner is None else 1 + self.inner.depth
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal(Record):
-    """An algorithm that cannot serve the problem, with the reason in words."""
+    """An algorithm that cannot serve the problem, with the reason as a sentence."""
 
     id: str
     reason: str

@@ -1,4 +1,4 @@
-"""What is true of a device, present or elsewhere."""
+"""The facts about a device, which may be absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.naming import check_above_0, is_whole, one_of, singular
 
-# The first compute capability of NVIDIA's that has what not all have.
+# NVIDIA's first compute capability with each of these.
 _FIRST_WITH = {Arithmetic.TF32: 80, Arithmetic.BF16_ACC32: 80}
 _KINDS = ("cpu", "cuda")
 _COUNTS = ("sm_count", "threads", "clock_mhz", "memory_bytes", "cache_bytes")
@@ -21,11 +21,11 @@ _COUNTS = ("sm_count", "threads", "clock_mhz", "memory_bytes", "cache_bytes")
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts(Record):
-    """A device as data. None is what is not known, never 0; what no device has is refused.
+    """A device as data. An unknown fact is None, never 0. Impossible values are refused.
 
-    ``torch_name`` is how PyTorch names the device where it is present ("cpu", "cuda:0"), and None where it is
-    elsewhere. ``clock_mhz`` is the highest that its multiprocessors, or cores, run at; ``peak_flops_per_us`` is what
-    all of them do at that clock. ``properties_json`` is the property record that cuDNN plans from.
+    ``torch_name`` is PyTorch's name of a device in this machine ("cpu", "cuda:0"), None for any other device.
+    ``clock_mhz`` is the highest clock of its multiprocessors or cores, ``peak_flops_per_us`` their rate at that clock.
+    ``properties_json`` is the property record that cuDNN plans from.
     """
 
     TOLD: ClassVar = ("key",)
@@ -59,27 +59,27 @@ class DeviceFacts(Record):
 
     @property
     def key(self) -> str:
-        """What must be equal for a measurement taken on one device to hold on another."""
+        """A measurement on one device holds for all devices with the same key."""
         return self.name if self.threads is None else f"{self.name}, {self.threads} threads"
 
     @property
     def label(self) -> str:
-        """The key for people, for whom one is no plural."""
+        """The key for people, with a singular for one."""
         return singular(self.key)
 
     def peak(self, arithmetic: Arithmetic) -> float | None:
-        """Floating-point operations per microsecond of the unit that ``arithmetic`` runs on."""
+        """The peak rate of the unit that ``arithmetic`` runs on, in operations per microsecond."""
         return dict(self.peak_flops_per_us).get(arithmetic.unit)
 
     def computes(self, arithmetic: Arithmetic) -> bool:
-        """Whether a GPU has an arithmetic: where its rates are not known, by its compute capability."""
+        """Whether the device has an arithmetic; without known rates, by a GPU's compute capability."""
         if self.peak_flops_per_us:
             return self.peak(arithmetic) is not None
         capability = int("".join(filter(str.isdigit, self.architecture)) or 0)
         return capability >= _FIRST_WITH.get(arithmetic, 0)
 
     def peaks_with(self, sm_count: int, clock_mhz: int) -> tuple[tuple[Arithmetic, float], ...]:
-        """What the peaks would be with so many multiprocessors at such a clock: of a slice, or of a faster card."""
+        """The peaks with this many multiprocessors at this clock, for a slice or a faster card."""
         if not self.sm_count or not self.clock_mhz:
             return self.peak_flops_per_us
         share = sm_count * clock_mhz / (self.sm_count * self.clock_mhz)
@@ -94,7 +94,7 @@ def _check_texts(device: DeviceFacts) -> None:
     if device.kind not in _KINDS:
         raise BadInput(f"a device's `kind` must be one of {', '.join(_KINDS)}, got {brief(device.kind)}")
     if device.torch_name is not None and not (isinstance(device.torch_name, str) and device.torch_name):
-        raise BadInput(f"a device's `torch_name` must be as PyTorch names it, or None, got {brief(device.torch_name)}")
+        raise BadInput(f"a device's `torch_name` must be PyTorch's name of it, or None, got {brief(device.torch_name)}")
 
 
 def _check_count(field: str, given: Any) -> None:
@@ -103,7 +103,7 @@ def _check_count(field: str, given: Any) -> None:
 
 
 def _peaks(given: object) -> tuple[tuple[Arithmetic, float], ...]:
-    """Pairs of members, which may be named by their words."""
+    """Pairs of arithmetic and rate; an arithmetic may be given by name."""
     name = "a device's `peak_flops_per_us`"
     pairs = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):

@@ -1,4 +1,4 @@
-"""The three computations that belong to one convolution, and the roles of their operands."""
+"""The three computations of a convolution, and the roles of their operands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What an operand is: ``Z`` what an activation was applied to, ``BEFORE`` what an output held that is added to."""
+    """The role of an operand. ``Z`` is the input of the activation, ``BEFORE`` the previous contents of an output."""
 
     X = "x"
     W = "w"
@@ -23,7 +23,7 @@ class Role(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which of the three is asked for. Sizes are always those of the forward convolution."""
+    """The computation asked for. Sizes are always those of the forward convolution."""
 
     FORWARD = "forward"
     BACKWARD_DATA = "backward_data"
@@ -31,7 +31,7 @@ class Direction(StrEnum):
 
     @property
     def operands(self) -> tuple[Role, Role]:
-        """The two operands that are multiplied, in the order in which a plan takes them."""
+        """The two operands that are multiplied, in a plan's order."""
         return _OPERANDS[self]
 
     @property

@@ -1,4 +1,4 @@
-"""Storage types and the arithmetic that computes with them. Storage is the problem's; arithmetic is the candidate's."""
+"""Storage types and arithmetic. A problem has storage types; a candidate has an arithmetic."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class DType(StrEnum):
     def roundoff(self) -> float:
         """Half the distance from 1 to the next number: the largest relative error of one rounding.
 
-        Integers have one distance everywhere, so that of int8 is an absolute error.
+        Integers are evenly spaced, so for int8 it is an absolute error.
         """
         return _ROUNDOFF[self]
 
     @property
     def narrow(self) -> bool:
-        """True for types of one byte. A product of two needs more, so their problems say what the output is stored in;
-        nothing is ever stored in them that was not given in them."""
+        """True for one-byte types. Products need more bits, so their problems state the type of the output. No result
+        is stored in such a type unless its operand was."""
         return self in _OUTPUTS
 
     @property
     def outputs(self) -> tuple[DType, ...]:
-        """What an output may be stored in where the operands are stored in this; the first where nobody says.
+        """The possible types of an output for operands of this type, the default first.
 
         >>> DType.INT8.outputs[0], DType.FP16.outputs
         (<DType.FP32: 'fp32'>, (<DType.FP16: 'fp16'>,))
@@ -47,12 +47,12 @@ class DType(StrEnum):
 
     @property
     def added(self) -> DType:
-        """What a bias is stored in beside operands that are stored in this."""
+        """The type of a bias for operands of this type."""
         return DType.FP32 if self.narrow else self
 
     @classmethod
     def parse(cls, name: str) -> DType:
-        """Read a dtype's name; ``float32`` and the like are understood too.
+        """Read a dtype's name; ``float32`` and the like also work.
 
         >>> DType.parse("float16")
         <DType.FP16: 'fp16'>
@@ -74,7 +74,7 @@ _OUTPUTS = {
     DType.FP8_E4M3: (DType.FP32, DType.FP16, DType.BF16),
     DType.FP8_E5M2: (DType.FP32, DType.FP16, DType.BF16),
 }
-# What PyTorch's own convolutions take.
+# The types that PyTorch's own convolutions support.
 IN_PYTORCH = tuple(dtype for dtype in DType if not dtype.narrow)
 _ALIASES = {
     "float64": "fp64", "double": "fp64", "f64": "fp64",
@@ -104,17 +104,17 @@ class Arithmetic(StrEnum):
 
     @property
     def products(self) -> int:
-        """Hardware products spent on one product of the problem."""
+        """Hardware products for one product of the problem."""
         return 3 if self in _SPLIT else 1
 
     @property
     def range_limited(self) -> bool:
-        """Whether numbers share a power of two: one that is 2^28 times smaller than the largest of them loses bits."""
+        """Whether numbers share a power of two: one 2^28 times smaller than the largest of them loses bits."""
         return self in (Arithmetic.FP16X3, Arithmetic.SCALED_FP16)
 
     @property
     def unit(self) -> Arithmetic:
-        """The arithmetic whose peak rate bounds this one."""
+        """The arithmetic whose peak rate limits this one."""
         return _UNITS.get(self, self)
 
 
@@ -124,8 +124,7 @@ _UNITS = _SPLIT | {Arithmetic.SCALED_FP16: Arithmetic.FP16_ACC32}
 
 
 def native_arithmetic(dtype: DType, *, tf32: bool) -> Arithmetic:
-    """What PyTorch itself computes with, given whether its flags allow TF32; of what it does not compute at all, what
-    the hardware has for operands that are stored so."""
+    """PyTorch's own arithmetic under its TF32 flag; for types that PyTorch does not compute, the hardware's."""
     if dtype is DType.FP32:
         return Arithmetic.TF32 if tf32 else Arithmetic.FP32
     return _NATIVE[dtype]
@@ -142,7 +141,7 @@ _NATIVE = {
 
 
 def plain_arithmetic(dtype: DType) -> Arithmetic:
-    """What work computes in that multiplies no matrices: fp32 for everything that is no wider and no integer."""
+    """The arithmetic of work without matrix products: fp32, unless the type is wider or an integer."""
     return {DType.FP64: Arithmetic.FP64, DType.INT8: Arithmetic.INT8}.get(dtype, Arithmetic.FP32)
 
 
@@ -152,18 +151,18 @@ _NO_COARSER_THAN_FP8 = frozenset(
 
 
 def permitted_arithmetic(dtype: DType, *, tf32: bool) -> frozenset[Arithmetic]:
-    """All arithmetic that is no coarser than what PyTorch's flags allow at the call. None of them allows sums in fp16
-    (``FP16_ACC16``), which only a policy does that names it."""
+    """All arithmetic at least as exact as PyTorch's flags allow. Sums in fp16 (``FP16_ACC16``) are never among them; a
+    policy must name that."""
     finer = {
         DType.FP64: {Arithmetic.FP64},
         DType.FP32: {Arithmetic.FP32, Arithmetic.TF32X3, Arithmetic.FP16X3, Arithmetic.FP64},
         DType.FP16: {Arithmetic.FP16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
         DType.BF16: {Arithmetic.BF16_ACC32, Arithmetic.FP32, Arithmetic.TF32},
-        # Sums in int32 are exact, as those in fp64 are; in fp32 long ones are not.
+        # Sums in int32 and fp64 are exact; long sums in fp32 are not.
         DType.INT8: {Arithmetic.INT8, Arithmetic.FP64},
         DType.FP8_E4M3: _NO_COARSER_THAN_FP8,
         DType.FP8_E5M2: _NO_COARSER_THAN_FP8,
     }[dtype]
-    # Beside a shared power of two fp16 rounds numbers where TF32 does.
+    # With a shared power of two, fp16 rounds like TF32.
     scaled = {Arithmetic.SCALED_FP16} if dtype is DType.FP32 and tf32 else set[Arithmetic]()
     return frozenset(finer | scaled | {native_arithmetic(dtype, tf32=tf32)})

@@ -1,4 +1,4 @@
-"""What is fused behind a convolution, y = activation(scale · conv + residual + bias), or ahead of its gradients."""
+"""Work fused after a convolution, y = activation(scale · conv + residual + bias), or into its gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.naming import one_of
 
 
 class Activation(StrEnum):
-    """What is applied to each element last; GELU is the exact one, by the error function, as PyTorch's default."""
+    """The last element-wise function. GELU is the exact one, by the error function, as is PyTorch's default."""
 
     NONE = "none"
     RELU = "relu"
@@ -21,21 +21,21 @@ class Activation(StrEnum):
 
     @property
     def slope(self) -> float:
-        """How much steeper than 1 it gets: an error ahead of it may be so many times larger behind it."""
+        """The largest slope: the factor by which an error before it may grow."""
         return _SLOPE.get(self, 1.0)
 
 
-# HardSwish's at 3, where it has an edge; the others' largest derivatives, rounded up.
+# HardSwish's is at 3, where it has an edge; the others' largest derivatives are rounded up.
 _SLOPE = {Activation.SILU: 1.0999, Activation.GELU: 1.129, Activation.HARDSWISH: 1.5}
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue(Record):
-    """Of a forward convolution: its sums are scaled, one factor for each channel, the residual is added, then the bias,
-    then the activation is applied. With ``accumulate`` the result is added to what the output holds.
+    """Of a forward convolution, in this order: multiply the sums by one factor per channel, add the residual, add the
+    bias, apply the activation. With ``accumulate`` the result is added to the output's contents.
 
-    A gradient carries that of the forward convolution: dy is multiplied by the activation's derivative, which gives the
-    bias's gradient, and by the scale, before it is convolved.
+    A gradient has the epilogue of its forward convolution: before it is convolved, dy is multiplied by the activation's
+    derivative, which gives the bias's gradient, and by the scale.
 
     >>> str(Epilogue(bias=True, activation=Activation.RELU))
     'bias+relu'

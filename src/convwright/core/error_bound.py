@@ -1,4 +1,4 @@
-"""The largest error that rounding explains, of a correct convolution in some arithmetic."""
+"""The largest error of a correct convolution in some arithmetic, from its roundings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _SMOOTH = frozenset({Activation.SILU, Activation.GELU, Activation.HARDSWISH})
 _UNIT = {Arithmetic.TF32: 2.0**-11, Arithmetic.SCALED_FP16: 2.0**-11, Arithmetic.FP64: 2.0**-53}
-# Tensor cores of sm_89 and sm_90 add 32 products of fp8 at a time, and keep 13 bits behind the point of each such sum.
+# Tensor cores of sm_89 and sm_90 add 32 products of fp8 at a time, and keep 13 bits after the point of each such sum.
 _FP8_AT_A_TIME, _FP8_SUM = 32, 2.0**-13
-# They round sums that are kept in fp16 after 8 products at the least. So are sums of so many products, which are added
-# in fp32: to all of a longer sum it would show too much.
+# Tensor cores round fp16 sums at least after each 8 products. Sums of up to 64 such products are then added in fp32:
+# longer fp16 sums would err too much.
 _FP16_AT_A_TIME, MOST_IN_FP16 = 8, 64
 
 
@@ -32,7 +32,7 @@ def bound_of(problem: ConvProblem, arithmetic: Arithmetic) -> float:
 
 
 def arithmetic_roundoff(arithmetic: Arithmetic, dtype: DType) -> float:
-    """The largest relative error of one input or output as ``arithmetic`` sees it."""
+    """The largest relative rounding error of an input or output in ``arithmetic``."""
     return max(_UNIT.get(arithmetic, 0.0), dtype.roundoff)
 
 
@@ -44,12 +44,12 @@ def scaled_bound(
     *,
     roundings: int = 0,
 ) -> float:
-    """The largest scaled error, in units of the dtype's roundoff, that a correct candidate can show.
+    """The largest scaled error of a correct candidate, in units of the dtype's roundoff.
 
-    Both inputs and the output are rounded once; sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
-    accumulator roundoff each. Sums of fp8, and those that are kept in fp16, have fewer bits, and add one roundoff of
-    these for some terms at a time. A smooth activation is some steps of arithmetic more; what it is given may be
-    rounded. ``roundings`` are those of an epilogue that other work than the convolution's computes.
+    Both inputs and the output are rounded once. Sums of ``reduction`` terms in fp32 (fp64 for fp64) add at most one
+    roundoff of that type each. Sums of fp8, and fp16 sums, have fewer bits and add one roundoff of these for some terms
+    at a time. A smooth activation adds some steps, and its input may be rounded. ``roundings`` are those of an epilogue
+    that is computed separately.
     """
     accumulator = 2.0**-53 if dtype is DType.FP64 else 2.0**-24
     split = 2.0**-21 if arithmetic.products > 1 else 0.0
@@ -61,7 +61,7 @@ def scaled_bound(
 
 
 def _in_fewer_bits(arithmetic: Arithmetic, reduction: int) -> float:
-    """What sums that are kept in fewer bits than fp32 has add to the error."""
+    """The additional error of sums with fewer bits than fp32."""
     if arithmetic is Arithmetic.FP8_ACC32:
         return (reduction / _FP8_AT_A_TIME + 1) * _FP8_SUM
     if arithmetic is Arithmetic.FP16_ACC16:
@@ -70,19 +70,19 @@ def _in_fewer_bits(arithmetic: Arithmetic, reduction: int) -> float:
 
 
 def rare_roundings(problem: ConvProblem) -> int:
-    """How often a value is rounded on its way through an epilogue that no kernel fuses: scaled once, added to an output
-    twice; a gradient's activation has a derivative, which is rounded and multiplied by."""
+    """The number of roundings in an unfused epilogue: one for a scale, two for a sum with the output, two for an
+    activation's derivative."""
     epilogue = problem.epilogue
     derived = problem.direction is not Direction.FORWARD and epilogue.activation in _SMOOTH
     return epilogue.scale + 2 * epilogue.accumulate + 3 * derived
 
 
 def exact_bound(problem: ConvProblem) -> float:
-    """The largest scaled error, in units of the output's roundoff, of a correct candidate for int8.
+    """The largest scaled error of a correct candidate for int8, in units of the output's roundoff.
 
-    Sums in int32 are exact. Stored as fp32 they are rounded once, else to fp32 before; a scale and what is added are
-    applied in fp32, rounded once more for each. So a result differs from float64 by that or is wrong: it is scaled by
-    the result itself.
+    Sums in int32 are exact. They are rounded once if stored as fp32, otherwise to fp32 first; a scale and each addition
+    in fp32 round once more. A larger difference from float64 means a wrong result, so errors are scaled by the result
+    itself.
     """
     epilogue, stored = problem.epilogue, problem.output.dtype
     steps = epilogue.scale + epilogue.residual + epilogue.bias + epilogue.accumulate

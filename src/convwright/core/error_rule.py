@@ -1,4 +1,4 @@
-"""The one place that says how much error a candidate may have."""
+"""The error rule: how much error a candidate may have. Nothing else decides that."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from convwright.core.finding import KindError
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
 
-# The kinds of data that hold an infinity or a NaN.
+# Kinds of data with an infinity or a NaN.
 NON_FINITE_KINDS = ("infinity", "nan")
 
 
 def noise(problem: Problem) -> tuple[float, float]:
-    """Errors so small that comparing them says nothing: relative L2, and scaled in units of roundoff.
+    """Errors too small to compare: relative L2, and scaled in units of roundoff.
 
-    No result in a dtype is surely better than one roundoff; in fp64 the reference itself is rounded as often as the
-    sums are long.
+    No result is surely better than one roundoff. In fp64 the reference itself is rounded once for each term of a sum.
     """
     terms = 2 * sqrt(problem.reduction) if problem.dtype is DType.FP64 else 1.0
     return terms * problem.output.dtype.roundoff, terms
@@ -28,7 +27,7 @@ def noise(problem: Problem) -> tuple[float, float]:
 def objection_to_errors(
     candidate: Candidate, errors: Iterable[KindError], baseline: Iterable[KindError] | None, policy: Policy
 ) -> str | None:
-    """Why a candidate's errors are too large: beside PyTorch's on the same data, or by themselves for want of these."""
+    """Why a candidate's errors are too large: compared with PyTorch's on the same data, or absolutely without these."""
     if baseline is None:
         return absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
     return error_objection(candidate.problem, errors, baseline, policy)
@@ -37,7 +36,7 @@ def objection_to_errors(
 def error_objection(
     problem: Problem, errors: Iterable[KindError], baseline: Iterable[KindError], policy: Policy
 ) -> str | None:
-    """Why errors are too large beside PyTorch's on the same data, or None where they are not."""
+    """Why errors are too large compared with PyTorch's on the same data; None if they are not."""
     torch = {error.kind: error for error in baseline}
     for error in errors:
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
@@ -49,7 +48,7 @@ def error_objection(
         pairs = (error.relative_l2, reference.relative_l2), (error.scaled_max, reference.scaled_max)
         for name, least, (ours, theirs) in zip(*figures, pairs, strict=True):
             if not isfinite(theirs):
-                continue  # PyTorch's own call goes wrong on this data
+                continue  # PyTorch's own call fails on this data
             if not isfinite(ours):
                 return _infinite(error)
             if ours > max(policy.max_error * theirs, least):
@@ -61,7 +60,7 @@ def error_objection(
 def absolute_objection(
     problem: Problem, arithmetic: Arithmetic, errors: Iterable[KindError], policy: Policy
 ) -> str | None:
-    """Why errors are too large by themselves, for want of PyTorch's to compare them with."""
+    """Why errors are too large without PyTorch's to compare with; None if they are not."""
     bound = problem.error_bound(arithmetic)
     for error in errors:
         if policy.finite_inputs and error.kind in NON_FINITE_KINDS:
@@ -76,7 +75,7 @@ def absolute_objection(
 
 
 def _infinite(error: KindError) -> str:
-    """What an infinite error says: beside a finite one in the norm, that the sum of no products is not 0."""
+    """The meaning of an infinite error. If the other error is finite, an empty sum is not 0."""
     if isfinite(error.relative_l2):
         return f"is not 0 on {error.kind} data where nothing is summed"
     return f"gives wrong infinities or NaNs on {error.kind} data"

@@ -1,4 +1,4 @@
-"""What was found out about a candidate: frozen data that goes to JSON and back."""
+"""What is known about a candidate: frozen data that goes to JSON and back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.record import Record
 
-# So begins what is said of a time that other work on the machine has disturbed, and that counts in its process only.
+# The first word about a time that other work disturbed; it counts only in its own process.
 UNSTABLE = "unstable"
-# And so what memory was too short for, which may be there another time.
+# The first words about lack of memory, which may pass.
 OUT_OF_MEMORY = "out of memory"
-# What libraries say of that: PyTorch, its CPU allocator, cuDNN in words, also where a GPU is too full for a handle,
-# cuBLAS and cuDNN 8, cuDNN 9.
+# How libraries report it: PyTorch, its CPU allocator, cuDNN in words (also when a GPU is too full for a handle), cuBLAS
+# and cuDNN 8, cuDNN 9.
 _SAYING_SO = (
     OUT_OF_MEMORY, "can't allocate memory", "could not allocate", "cuDNN could not start", "ALLOC_FAILED",
     "ALLOCATION_FAILED",
@@ -22,7 +22,7 @@ _SAYING_SO = (
 
 
 def says_out_of_memory(said: str) -> bool:
-    """Whether what an error or a failure says is that there is no memory.
+    """Whether the text of an error or failure reports lack of memory.
 
     >>> says_out_of_memory("failed: CUDA out of memory."), says_out_of_memory("failed: out of registers")
     (True, False)
@@ -31,7 +31,7 @@ def says_out_of_memory(said: str) -> bool:
 
 
 def may_pass(refusal: Refusal) -> bool:
-    """Whether what was refused may be there another time, since it was memory that was short."""
+    """Whether a refusal may not hold later, because memory was short."""
     return says_out_of_memory(refusal.reason)
 
 
@@ -44,34 +44,34 @@ class Interval(Record):
     high: float
 
     def at_least(self, least: float) -> Interval:
-        """The same where nothing is less."""
+        """The same, with every bound at least ``least``."""
         return self.or_more(Interval(least, least, least))
 
     def plus(self, more: Interval | None) -> Interval:
-        """The sum, where there is more; what is noise below 0 adds nothing."""
+        """The sum with another interval, if given; negative noise adds nothing."""
         if more is None:
             return self
         more = more.at_least(0.0)
         return Interval(self.value + more.value, self.low + more.low, self.high + more.high)
 
     def wider(self, by: float) -> Interval:
-        """The same figure, known so much less well."""
+        """The same value with a wider interval."""
         return Interval(self.value, self.low - by, self.high + by)
 
     def known_above_0(self) -> Interval:
-        """The same of what cannot be less than nothing, such as a time. A value that noise made negative stays."""
+        """The same for a quantity that cannot be negative, such as a time. A value made negative by noise stays."""
         return Interval(self.value, max(self.low, min(self.value, 0.0)), self.high)
 
     def or_more(self, other: Interval) -> Interval:
-        """The greater of both, bound by bound."""
+        """The larger of both, bound by bound."""
         return Interval(max(self.value, other.value), max(self.low, other.low), max(self.high, other.high))
 
     def times(self, ratio: Interval) -> Interval:
-        """What takes ``ratio`` of this, of which the value is taken for granted."""
+        """The value times ``ratio``; the interval is the ratio's alone."""
         return Interval(self.value * ratio.value, self.value * ratio.low, self.value * ratio.high)
 
     def scaled(self, factor: float) -> Interval:
-        """So many times this."""
+        """The interval times a number."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     @property
@@ -90,12 +90,12 @@ class KindError(Record):
 
 @dataclass(frozen=True, slots=True)
 class Measurement(Record):
-    """One candidate, measured. Times in microseconds; None is what could not be known, never 0.
+    """One measured candidate. Times are in microseconds. Unknown is None, never 0.
 
-    ``prepare_us`` is the device's time to pack the weight. ``energy_mj`` is the energy of one call, give or take
-    ``energy_halfwidth_mj``; ``peak_bytes`` is the most memory that a call holds beyond what was held before it, its
-    result included. ``doubt`` says why a time is not to be relied on: a second timing with fresh inputs did not bear it
-    out, or it is ``unstable``, since other work disturbed it.
+    ``prepare_us`` is the device time to pack the weight. ``energy_mj`` is the energy of one call, ±
+    ``energy_halfwidth_mj``. ``peak_bytes`` is the most memory that a call adds, including its result. ``doubt`` says
+    why a time is unreliable: a second timing with fresh inputs did not confirm it, or it is ``unstable`` because other
+    work disturbed it.
     """
 
     device_us: Interval
@@ -111,15 +111,15 @@ class Measurement(Record):
 
     @property
     def unstable(self) -> bool:
-        """True where the time is so far from certain that whoever needs it has to measure again."""
+        """True if the time is too uncertain to be used without measuring again."""
         return self.doubt is not None and self.doubt.startswith(UNSTABLE)
 
     def call_us(self, *, weights_change: bool) -> Interval:
-        """Device time of one call, with packing where weights change."""
+        """Device time of one call, including packing if weights change."""
         return self.device_us.plus(self.prepare_us if weights_change else None).at_least(0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure as it is, so that ``from_json`` gives the same again."""
+        """Every figure unchanged, so that ``from_json`` restores it."""
         return asdict(self)
 
     @classmethod
@@ -145,9 +145,9 @@ class Measurement(Record):
 
 @dataclass(frozen=True, slots=True)
 class Finding(Record):
-    """A candidate and what is known of it.
+    """A candidate with what is known of it.
 
-    ``failure`` says why a candidate that should have run did not; ``note`` why one was not measured to the end.
+    ``failure`` says why a candidate that should have run did not; ``note`` says why a measurement is incomplete.
     """
 
     candidate: Candidate
@@ -158,13 +158,13 @@ class Finding(Record):
 
     @property
     def unstable(self) -> str | None:
-        """Why other work on the machine kept this from being found out, with the cure; None where it did not."""
+        """Why other work on the machine left this open, with a remedy; None if it did not."""
         if self.measurement is not None:
             return self.measurement.doubt if self.measurement.unstable else None
         return self.note if self.note is not None and self.note.startswith(UNSTABLE) else None
 
     @property
     def is_open(self) -> bool:
-        """True where a later search may find out more: other work disturbed this one, or memory was short."""
+        """True if a later search may find more: other work disturbed this one, or memory was short."""
         short = self.note is not None and self.note.startswith(OUT_OF_MEMORY)
         return short or self.unstable is not None

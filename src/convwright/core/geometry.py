@@ -1,11 +1,11 @@
-"""The arithmetic of one spatial dimension of a convolution: sizes, and which elements are really touched."""
+"""One spatial dimension of a convolution: sizes, and which elements are really read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# With more taps than any filter has, padding is counted like the input: to look at each tap would take minutes.
+# Above this number of taps, padding counts like input: examining each tap would take minutes.
 _MOST_TAPS = 1 << 20
 
 
@@ -21,37 +21,37 @@ class Axis:
 
     @property
     def reach(self) -> int:
-        """Input elements from the first tap to the last, both counted."""
+        """Input elements from the first tap to the last, both included."""
         return (self.taps - 1) * self.dilation + 1
 
     @property
     def out(self) -> int:
-        """Output positions; at most 0 where the filter does not fit."""
+        """Output positions; 0 or less if the filter does not fit."""
         return (self.size + sum(self.pad) - self.reach) // self.stride + 1
 
     def products(self) -> int:
-        """Pairs of output position and tap that meet a real input element, not padding."""
+        """Pairs of output position and tap that read an input element, not padding."""
         if self.taps > _MOST_TAPS:
             return self.taps * max(self.out, 0)
         return sum(len(self._positions(tap)) for tap in range(self.taps))
 
     def touched(self) -> int:
         """Input elements that are read at least once."""
-        # Positions of one remainder by the stride follow each other, and from tap to tap no end of them comes earlier.
+        # Positions of equal remainder modulo the stride are consecutive, and ranges end in the order of their taps.
         if self.taps > _MOST_TAPS:
             return self.size
         met = filter(None, map(self._positions, range(self.taps)))
         return _united((each.start % self.stride, each.start // self.stride, len(each)) for each in met)
 
     def taps_met(self) -> int:
-        """Taps that meet the input at least once, not padding alone."""
+        """Taps that read the input at least once, not only padding."""
         return self.taps if self.taps > _MOST_TAPS else sum(map(bool, map(self._positions, range(self.taps))))
 
     def outputs_met(self) -> int:
-        """Output positions of which at least one tap meets the input."""
+        """Output positions with at least one tap in the input."""
         if self.taps > _MOST_TAPS:
             return max(self.out, 0)
-        # From the last tap to the first no end of a range of outputs comes earlier.
+        # From the last tap to the first, ranges of outputs end in ascending order.
         met = ((tap, self._positions(tap)) for tap in reversed(range(self.taps)))
         return _united(
             (0, (inputs.start + self.pad[0] - tap * self.dilation) // self.stride, len(inputs))
@@ -59,7 +59,7 @@ class Axis:
         )  # fmt: skip
 
     def _positions(self, tap: int) -> range:
-        """Input positions that ``tap`` reads, one per output position that does not fall into padding."""
+        """Input positions that ``tap`` reads, one per output position outside the padding."""
         first = tap * self.dilation - self.pad[0]
         start = first if first >= 0 else first + -(first // self.stride) * self.stride
         stop = min(self.size, first + self.out * self.stride)
@@ -67,8 +67,8 @@ class Axis:
 
 
 def _united(ranges: Iterable[tuple[int, int, int]]) -> int:
-    """How many numbers are in any of these ranges (class, first, count), of which in each class no end comes earlier
-    than that of the one before."""
+    """How many numbers are in any of these ranges (class, first, count). In each class they must come in the order of
+    their ends."""
     total, ends = 0, dict[int, int]()
     for kind, first, count in ranges:
         end, known = first + count, ends.get(kind, 0)

@@ -1,7 +1,7 @@
-"""Host overhead per call: what a plan costs beyond PyTorch's own call, and whether a faster device pays for it.
+"""Host overhead per call: the cost of a plan beyond PyTorch's own call, and whether a faster device pays for it.
 
-Host times are measured once per machine, by kind of plan, when nothing else runs (``eager/host_costs``). Those seen
-during a search are not used: compilers that ran beside it inflated PyTorch's own call from 15 µs to 108 µs.
+Host times are measured once per machine, by kind of plan, when nothing else runs (``eager/host_costs``). Times seen
+during a search are not used: compilers running beside it inflated PyTorch's own call from 15 µs to 108 µs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, Self
 from convwright.core.candidate import Candidate
 from convwright.core.record import Record
 
-# Host time that a choice may add, as a share of the device time it saves. A network takes the larger of the sum of its
-# host times and the sum of its device times, so one that is bound by its host pays for every microsecond.
+# Host time that a choice may add, as a share of the device time saved. A network takes the larger of its total host
+# time and its total device time, so a host-bound network pays for every microsecond.
 HOST_SHARE = 0.25
-# A rewrite copies an operand before the inner plan and its result afterwards. The reference takes views and multiplies,
-# copies more where it has a workspace, and some of its algorithms multiply for each tap.
+# PyTorch operators per call. A rewrite copies an operand and its result. The reference takes views and multiplies; with
+# a workspace it copies more, and some of its algorithms multiply for each tap.
 _OPERATORS_PER_REWRITE, _OPERATORS_OF_REFERENCE, _OPERATORS_WITH_WORKSPACE = 2, 3, 8
 _BY_TAPS = ("direct", "kn2row")
 
 
 @dataclass(frozen=True, slots=True)
 class HostCosts(Record):
-    """Microseconds of the host per call, our dispatch included.
+    """Microseconds of host time per call, including our dispatch.
 
-    ``own_us`` is PyTorch's own call, ``engine_us`` a plan of an engine of cuDNN, ``classic_us`` one of a classic
-    algorithm, ``launch_us`` a plan that launches one kernel,
-    ``next_launch_us`` each further launch, ``operator_us`` one PyTorch operator, as in a rewrite, and ``node_us`` what
-    our autograd node adds to PyTorch's own, forward and backward. On a CPU only ``own_us`` and ``node_us`` count.
+    ``own_us`` is PyTorch's own call, ``engine_us`` a plan of a cuDNN engine, ``classic_us`` one of a classic algorithm,
+    ``launch_us`` a plan that launches one kernel, ``next_launch_us`` each further launch, ``operator_us`` one PyTorch
+    operator, as in a rewrite, and ``node_us`` the cost of our autograd node beyond PyTorch's own, forward and backward.
+    On a CPU only ``own_us`` and ``node_us`` count.
     """
 
     own_us: float
@@ -42,7 +42,7 @@ class HostCosts(Record):
     node_us: float
 
     def of(self, candidate: Candidate, launches: int) -> float:
-        """Host time of one call of ``candidate``, whose leaf launches so many kernels of ours, 0 where it has none."""
+        """Host time of one call of ``candidate``, whose leaf launches this many kernels of ours."""
         leaf = candidate.leaf
         us = self.launch_us + (launches - 1) * self.next_launch_us if launches else self._of_library(leaf)
         return us + (_operators(leaf) + _OPERATORS_PER_REWRITE * candidate.depth) * self.operator_us
@@ -65,7 +65,7 @@ class HostCosts(Record):
 
 
 def _operators(leaf: Candidate) -> int:
-    """Operators of PyTorch that the reference calls beyond the first."""
+    """PyTorch operators that the reference calls beyond the first."""
     if leaf.backend != "reference":
         return 0
     if leaf.algorithm in _BY_TAPS:
@@ -74,8 +74,8 @@ def _operators(leaf: Candidate) -> int:
 
 
 def objection_of_host(saved_us: float, extra_us: float) -> str | None:
-    """Why an eager call should stay with PyTorch's own call, which takes ``saved_us`` more of the device and
-    ``extra_us`` less of the host; None where it should not.
+    """Why an eager call should stay with PyTorch's own call, which takes ``saved_us`` more device time and ``extra_us``
+    less host time; None if it should not.
 
     >>> objection_of_host(20.0, 5.0), objection_of_host(0.5, -3.0)
     (None, None)

@@ -1,4 +1,4 @@
-"""The physical limits of one candidate on one device: it cannot be faster."""
+"""The physical lower bounds of a candidate's time on a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.core.problem import ConvProblem
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Lower bounds of the time in microseconds; None where the device's rate is not known."""
+    """Lower bounds of the time in microseconds; None if the device's rate is unknown."""
 
     bytes_us: float | None
     arithmetic_us: float | None
@@ -23,15 +23,15 @@ class Limits:
         return max(known) if known else None
 
     def share(self, time_us: float) -> float | None:
-        """How much of the limit a time reaches: 1 is perfect, more is a bug."""
+        """The limit divided by a time: 1 is perfect, more is a bug."""
         return self.limit_us / time_us if self.limit_us is not None else None
 
 
 def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
-    """The bytes limit, true for every candidate, and the arithmetic limit of this one at its own peak.
+    """The bytes limit, valid for every candidate, and this candidate's arithmetic limit at its own peak rate.
 
-    What a rewrite copies around its inner candidate is its own cost, and no limit: another way need not copy it.
-    An algorithm that saves products has one only where it says how many it computes.
+    Copies made by a rewrite are not part of the limit, since another way may do without them. An algorithm that saves
+    products has an arithmetic limit only if it states how many it computes.
     """
     bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
     peak = None if leaf.saves_products and leaf.products is None else device.peak(candidate.arithmetic)
@@ -42,14 +42,14 @@ def limits(candidate: Candidate, device: DeviceFacts) -> Limits:
 
 
 def flops(candidate: Candidate) -> int:
-    """What the leaf computes in all of its runs: more than the problem asks for where a rewrite pads."""
+    """Operations of the leaf in all of its runs; more than the problem's if a rewrite pads."""
     leaf = candidate.leaf
     each: int = leaf.problem.flops if leaf.products is None else 2 * leaf.products
     return candidate.runs * each
 
 
 def too_large(problem: Problem, device: DeviceFacts) -> str | None:
-    """Why the operands of a problem cannot be on a device; None where they can, or its memory is not known."""
+    """Why a problem's operands do not fit on a device; None if they do, or if its memory size is unknown."""
     needed = sum(max(spec.nbytes, spec.span_bytes) for spec in problem.operands.values())
     if device.memory_bytes is None or needed <= device.memory_bytes:
         return None
@@ -58,8 +58,8 @@ def too_large(problem: Problem, device: DeviceFacts) -> str | None:
 
 
 def beyond_32_bits(problem: Problem) -> str | None:
-    """Why a convolution cannot run on a GPU; None where it can. PyTorch hands larger numbers to cuDNN as negative ones,
-    and Triton refuses them."""
+    """Why a convolution cannot run on a GPU: PyTorch passes larger numbers to cuDNN as negative ones, and Triton
+    refuses them. None if it can."""
     if not isinstance(problem, ConvProblem):
         return None
     step = max(*problem.stride, *problem.dilation, *(side for pair in problem.padding for side in pair))
@@ -67,6 +67,6 @@ def beyond_32_bits(problem: Problem) -> str | None:
 
 
 def only_in_parts(problem: Problem, device: DeviceFacts) -> str | None:
-    """``too_large`` for tables of what there is: rewrites may split a problem that is."""
+    """``too_large`` for lists of candidates, since rewrites may split the problem."""
     reason = too_large(problem, device)
     return None if reason is None else f"whole it cannot run there: {reason}"

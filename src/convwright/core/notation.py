@@ -1,7 +1,7 @@
-"""The text form of a convolution: compact as in oneDNN's benchdnn, or full, which is the key.
+"""The text form of a convolution: compact, as in oneDNN's benchdnn, or full, which is the key.
 
-Compact: ``g32mb1ic32ih112oc32oh112kh3ph1``; omitted parts are inferred, ``dh`` counts from 0.
-Full: the same with nothing omitted, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and ``flip:1``). Of int8 and fp8 ``dt:``
+Compact: ``g32mb1ic32ih112oc32oh112kh3ph1``; missing parts are inferred, ``dh`` counts from 0.
+Full: the same with nothing missing, then ``dt:`` ``dir:`` ``tag:`` ``ep:`` (and ``flip:1``). For int8 and fp8 ``dt:``
 names the dtypes of input, weight and output: ``dt:int8:int8:fp32``.
 """
 
@@ -48,7 +48,7 @@ def full(problem: ConvProblem) -> str:
 
 
 def parse(text: str, make: type[ConvProblem]) -> ConvProblem:
-    """Read either form, and ``make`` the problem of it."""
+    """Read either form and build the problem by ``make``."""
     if not isinstance(text, str):
         raise BadInput(f"a problem's text must be a str, for example 'mb32ic256ih14oc256kh3ph1', got {text!r}")
     words = text.split()
@@ -102,7 +102,7 @@ def _read_sizes(word: str) -> dict[str, int]:
 
 
 def _not_a_size(word: str) -> str:
-    """What ``word`` has in the place of sizes: its first piece that is no name of one with its number."""
+    """The first piece of ``word`` that is not a size with its number, for an error."""
     end = 0
     while (size := _NUMBER.match(word, end)) is not None:
         end = size.end()
@@ -127,7 +127,7 @@ def _which_axes(sizes: dict[str, int], word: str) -> str:
 
 
 def _read_axis(sizes: dict[str, int], axes: str, axis: str, right: str | None) -> dict[str, int]:
-    """The numbers of one dimension; what is missing is taken from the dimension before it, or inferred."""
+    """The numbers of one dimension; missing ones are taken from the dimension before it, or inferred."""
     donors = axis + "".join(other for other in reversed("dhw") if other in axes and other != axis)
 
     def given(part: str) -> int | None:
@@ -166,7 +166,7 @@ def _need(sizes: dict[str, int], name: str, word: str) -> int:
 
 
 def _uneven_padding(problem: ConvProblem) -> list[tuple[str, int]]:
-    """The right padding of each dimension in which sizes alone would not give it back."""
+    """The right padding of each dimension whose sizes do not determine it."""
     axes = _AXES[problem.rank]
     uneven = []
     for axis, dim in zip(axes, problem.axes, strict=True):
@@ -184,7 +184,7 @@ def _dtypes(problem: ConvProblem) -> str:
 
 
 def _read_dtypes(text: str) -> dict[str, DType]:
-    """Those of x, w and y: all three, or the operands' alone."""
+    """The dtypes of x, w and y: three names, or one for the operands."""
     given = [DType.parse(name) for name in text.split(":")]
     if len(given) not in (1, 3):
         raise BadInput(f"`dt` names one dtype, or those of x, w and y, for example dt:int8:int8:fp32, got {text!r}")

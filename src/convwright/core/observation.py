@@ -1,6 +1,6 @@
-"""One timing of one candidate, with everything that is needed to learn from it. Observations are added, never changed.
+"""One measurement of one candidate, with everything needed to learn from it. Observations are only ever added.
 
-A ``Finding`` is the latest knowledge of a candidate, for a choice. An ``Observation`` is what one measurement showed.
+A ``Finding`` is the latest knowledge of a candidate, for a choice. An ``Observation`` is the result of one measurement.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation(Record):
-    """``device`` is a device's key and ``fingerprint`` that of the candidate's backend.
+    """``device`` is a device's key, ``fingerprint`` the fingerprint of the candidate's backend.
 
     ``reason`` says why there is no measurement. ``rounds_us`` are the times of single rounds, from which the time and
-    its interval were computed. ``mode`` says what measured: "quick", "full" or "campaign". ``created`` is in seconds
+    its interval were computed. ``mode`` is the measuring mode: "quick", "full" or "campaign". ``created`` is in seconds
     since 1970.
     """
 
@@ -56,7 +56,7 @@ class Observation(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON, which ``from_json`` reads."""
-        names = (each.name for each in fields(self) if each.name != "candidate")  # whose problem would take longest
+        names = (each.name for each in fields(self) if each.name != "candidate")  # its problem would be slow to convert
         rest = {name: as_record(getattr(self, name), infinite=str) for name in names}
         return {"schema": SCHEMA, "candidate": candidate_record(self.candidate), **rest}
 
@@ -83,7 +83,7 @@ class Observation(Record):
 
 
 def candidate_record(candidate: Candidate) -> dict[str, Any]:
-    """A candidate as strict JSON, with its problem's text, and those of the candidates inside its rewrites."""
+    """A candidate as strict JSON, with the text of its problem and the candidates inside its rewrites."""
     inner = candidate.inner
     record = Record.to_json(replace(candidate, problem=None, inner=None))
     for name in Candidate.TOLD:
@@ -106,7 +106,7 @@ def candidate_from_record(record: Mapping[str, Any]) -> Candidate:
 
 
 def _measurement(record: Mapping[str, Any]) -> Measurement:
-    """Infinities are words in strict JSON."""
+    """A measurement, in which infinities are words."""
     known = Measurement.from_json(record)
     errors = tuple(KindError(each.kind, float(each.relative_l2), float(each.scaled_max)) for each in known.errors)
     prepare_us = known.prepare_us and _interval(known.prepare_us)

@@ -1,4 +1,4 @@
-"""What is computed once for each object."""
+"""A property that is computed once per object."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _Value = TypeVar("_Value")
 
 
 class once(Generic[_Value]):  # noqa: N801  it stands where ``property`` does
-    """A property that is computed when it is first asked for, and kept.
+    """A property that is computed at first use and kept.
 
-    In Python 3.11 ``functools.cached_property`` holds a lock meanwhile, one for all objects of a class, and a child
-    that is forked off at that moment would wait for it forever.
+    In Python 3.11 ``functools.cached_property`` holds a lock for all objects of a class while it computes. A child
+    forked at that moment would wait for it forever.
 
     >>> class Circle:
     ...     @once
@@ -40,5 +40,5 @@ class once(Generic[_Value]):  # noqa: N801  it stands where ``property`` does
         if owner is None:
             return self
         value: _Value = self._compute(owner)
-        vars(owner)[self._name] = value  # where it is found before this property
+        vars(owner)[self._name] = value  # found before this property from now on
         return value

@@ -1,4 +1,4 @@
-"""A candidate made ready to run."""
+"""Plans, which run candidates, and backends, which make them: protocols."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Plan(Protocol):
-    """Runs one candidate. Calling it looks nothing up and synchronises nothing.
+    """Runs one candidate. A call does no lookup and no synchronisation.
 
-    The first two operands are multiplied: (x, w) forward, (dy, w) backward data, (x, dy) backward weight; a weight
-    goes through ``prepare`` first. With ``out=`` and ``workspace=`` (at least ``workspace_bytes`` of uint8, aligned
-    to 256 bytes) given, nothing is allocated, except where ``writes_out`` is False: there the candidate is a call
-    of PyTorch's that makes its own output, which is then copied.
+    The first two operands are multiplied: (x, w) forward, (dy, w) backward data, (x, dy) backward weight. A weight must
+    go through ``prepare`` first. With ``out=`` and ``workspace=`` (at least ``workspace_bytes`` of uint8, aligned to
+    256 bytes) a call allocates nothing, unless ``writes_out`` is False: then the candidate is a call of PyTorch that
+    allocates its output, which is copied.
 
-    Operands of rarer epilogues are given by name, and only plans for problems that have them take them: ``scale=``,
-    ``z=``, what the activation was applied to, and ``db=``, which the bias's gradient is written to. A problem that
-    accumulates adds to ``out=``, which then has to be given.
+    Operands of extended epilogues are given by name, to plans for problems that have them: ``scale=``, ``z=``, the
+    input of the activation, and ``db=``, where the bias's gradient is written. A problem that accumulates adds to
+    ``out=``, which must be given.
     """
 
     candidate: Candidate
@@ -31,7 +31,7 @@ class Plan(Protocol):
     writes_out: bool
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """Pack a weight into what the kernel wants; the weight itself where nothing need be done."""
+        """Pack a weight for the kernel; returns the weight itself if nothing is to be done."""
 
     def __call__(
         self,
@@ -46,7 +46,7 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Launchable(Protocol):
-    """A plan that runs on bare addresses as well, 0 where there is none, on a stream given by its address."""
+    """A plan that can also run on raw addresses (0 for a missing operand) and a stream's address."""
 
     def launch(
         self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int
@@ -54,101 +54,100 @@ class Launchable(Protocol):
 
 
 class Backend(Protocol):
-    """A way of computing problems of one kind. It answers three questions and nothing else; none knows another, nor
-    the tuner."""
+    """A library or method that computes problems of one kind. Backends know neither each other nor the tuner."""
 
     name: str
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        """What must be the same for an old finding to count."""
+        """Old findings count only if this text is unchanged."""
 
     def candidates(self, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """Every way this backend could compute ``problem`` on ``device``, and a refusal for each that cannot."""
+        """Every way in which this backend can compute ``problem`` on ``device``, and a refusal for each that cannot."""
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan: ...
 
 
 @runtime_checkable
 class RestsOn(Protocol):
-    """A backend that needs a library which need not be there."""
+    """A backend that needs a library, which may be missing."""
 
     def library(self) -> str:
-        """The library as it is here, or in one sentence why it cannot be had."""
+        """The library's name and version here, or one sentence why it is missing."""
         ...
 
 
 @runtime_checkable
 class OnlyHere(Protocol):
-    """A backend whose candidates no other process can run; ``only_here`` says why, as the end of a sentence."""
+    """A backend whose candidates only this process can run; ``only_here`` says why, as the end of a sentence."""
 
     only_here: str
 
 
 @runtime_checkable
 class SeveralFingerprints(Protocol):
-    """A backend whose findings have different fingerprints, which all count: they tell of switches that a user may
-    change from one run to the next, or candidates have fingerprints of their own."""
+    """A backend with several valid fingerprints: for switches that a user may change between runs, or for single
+    candidates."""
 
     def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
-        """All that count as long as libraries and sources are the same."""
+        """All valid fingerprints for the present libraries and sources."""
         ...
 
 
 @runtime_checkable
 class FingerprintsCandidates(SeveralFingerprints, Protocol):
-    """A backend whose candidates have fingerprints of their own. The backend's fingerprint covers all of them: when it
-    changes, searches are made again, and findings of candidates that are the same still count."""
+    """A backend with a fingerprint for each candidate. The backend's own fingerprint covers all of them: when it
+    changes, searches are repeated, but findings for unchanged candidates still count."""
 
     def fingerprint_of(self, candidate: Candidate, device: DeviceFacts) -> str:
-        """What must be the same for an old finding about ``candidate`` to count."""
+        """Old findings for ``candidate`` count only if this text is unchanged."""
         ...
 
 
 @runtime_checkable
 class Compiles(Protocol):
-    """A backend that can compile a candidate in another process than the one that builds it, in which neither PyTorch
-    nor the device need be present: what was made is found again on disk."""
+    """A backend that can compile a candidate in another process, without PyTorch and the device. The result is found on
+    disk."""
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None: ...
 
     def load_compiler(self) -> None:
-        """Load what kernels are compiled and built with into this process, once."""
+        """Load what is needed to compile and build kernels into this process, once."""
         ...
 
 
 @runtime_checkable
 class Launches(Protocol):
-    """A backend that launches kernels by itself, and knows how many a call takes before anything is built."""
+    """A backend that launches its own kernels and knows their number before anything is built."""
 
     def launches(self, candidate: Candidate, *, packs: bool) -> int:
-        """Kernels that one call of ``candidate`` launches; where it ``packs``, with those that pack its weight."""
+        """Kernels that one call of ``candidate`` launches; with ``packs`` including those that pack its weight."""
         ...
 
 
 @runtime_checkable
 class Packs(Protocol):
-    """A backend that packs weights, and knows before anything is built what they take then."""
+    """A backend that packs weights and knows their packed size before anything is built."""
 
     def packed_bytes(self, candidate: Candidate) -> int | None:
-        """Bytes of the packed weight; None where it stays as the problem lays it."""
+        """Bytes of the packed weight; None if it stays as it is."""
         ...
 
 
 @runtime_checkable
 class Configurable(Protocol):
-    """A backend that has more configurations of its algorithms than it lists, or other names for them."""
+    """A backend with more configurations of its algorithms than it lists, or with other names for them."""
 
     def spelled(self, name: str, problem: Any) -> str:
-        """An algorithm's name as this backend's candidates for ``problem`` have it."""
+        """An algorithm's name as in this backend's candidates for ``problem``."""
         ...
 
     def configured(self, name: str, problem: Any, device: DeviceFacts, policy: Policy) -> Offer | None:
-        """What has this id, listed or not, without listing the others; None where that cannot be told."""
+        """The offer with this id, found without listing all others; None if that is impossible."""
         ...
 
     def variants(self, candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
-        """Configurations near that of ``candidate`` which need not be listed, the nearest first, until ``goes_on`` says
-        no: to find the next one may take long."""
+        """Configurations close to that of ``candidate``, listed or not, nearest first, until ``goes_on`` says no:
+        finding the next one may take long."""
         ...
 
 
@@ -157,47 +156,47 @@ class Selective(Protocol):
     """A backend that can list some of its algorithms without the others."""
 
     def called(self, id_: str, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """Offers among which the candidate with this id is, if there is one."""
+        """Offers that include the candidate with this id, if it exists."""
         ...
 
 
 @runtime_checkable
 class Writable(Protocol):
-    """A backend that can write down a plan which it takes long to build, and read it in another process."""
+    """A backend that can write a plan that is slow to build as text, and read it in another process."""
 
     def written(self, plan: Plan) -> str | None:
-        """A plan of this backend as text; None where that would save nothing."""
+        """A plan of this backend as text; None if that would save nothing."""
         ...
 
     def read(self, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
-        """The plan again, under the same fingerprint and on a device of the same name."""
+        """The plan from its text, for the same fingerprint and a device of the same name."""
         ...
 
 
 @runtime_checkable
 class Overwrites(Protocol):
-    """A backend of which some plans may write their output over an operand: each element of that is read, for the last
-    time, by what then writes the same element of the output."""
+    """A backend with plans that may write their output over an operand: each operand element is last read by whatever
+    writes the same element of the output."""
 
     def overwrites(self, candidate: Candidate) -> frozenset[str]:
-        """The roles of the operands that may have the output's memory; one at a time."""
+        """The roles of operands that may share the output's memory, one at a time."""
         ...
 
 
 @runtime_checkable
 class Explains(Protocol):
-    """A backend whose library says more about a refusal in its log than it returns.
+    """A backend whose library logs more about a refusal than it returns.
 
-    The log is what stands on standard error of a process that was begun with ``log_environment``.
+    The log is the standard error of a process started with ``log_environment``.
     """
 
     log_environment: Mapping[str, str]
 
     def can_be_asked(self, algorithm: str, device: DeviceFacts) -> bool:
-        """Whether the library answers for ``algorithm``, an id without the backend's name, on ``device``."""
+        """Whether the library can check ``algorithm``, an id without the backend's name, on ``device``."""
 
     def attempt(self, problem: Any, algorithm: str, device: DeviceFacts) -> int:
-        """Have the library check ``algorithm``, which runs nothing: its workspace in bytes, or raised why not."""
+        """Let the library check ``algorithm`` without running it. Returns its workspace in bytes, or raises why not."""
 
     def causes(self, log: str) -> tuple[str, ...]:
-        """The conditions that ``log`` says an attempt failed on, the deepest first."""
+        """The failed conditions in ``log``, deepest first."""

@@ -1,4 +1,4 @@
-"""What the user allows and wants."""
+"""The user's limits and objective."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ class Weights(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is made least: device time, the energy of a call, workspace, or workspace among those whose times tie.
+    """The quantity to minimise: device time, energy of a call, workspace, or workspace among tied times.
 
-    ``time`` and ``device-time`` rank alike. They differ in eager calls only: there ``time`` also weighs what a
-    candidate adds on the host, and ``device-time`` does not.
+    ``time`` and ``device-time`` rank alike, but in eager calls ``time`` also counts additional host time.
     """
 
     TIME = "time"
@@ -37,11 +36,11 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy(Record):
-    """Limits and aims. The default allows exactly what PyTorch's own flags allow at the call.
+    """Limits and objective. The default allows exactly what PyTorch's flags allow at the call.
 
-    ``max_workspace_bytes`` None means the smaller of 1 GiB and a tenth of the free memory; ``max_error`` is in
-    multiples of PyTorch's own error; ``arithmetic`` None means what PyTorch's flags permit. ``finite_inputs`` says that
-    no input holds an infinity or a NaN, so that what FFT and Winograd make of one (they spread it) plays no part.
+    ``max_workspace_bytes``: None means the smaller of 1 GiB and a tenth of the free memory. ``max_error`` is a multiple
+    of PyTorch's own error. ``arithmetic``: None means what PyTorch's flags permit. ``finite_inputs=True`` says that no
+    input holds an infinity or NaN, which FFT and Winograd would spread.
     """
 
     max_workspace_bytes: int | None = None
@@ -67,7 +66,7 @@ class Policy(Record):
 
     @property
     def by_time(self) -> Policy:
-        """The same, by time where it is by energy, which takes too long to be measured of many."""
+        """The same with objective time instead of energy, which takes too long to measure for many candidates."""
         return replace(self, objective=Objective.TIME) if self.objective is Objective.ENERGY else self
 
     def objection(
@@ -78,7 +77,7 @@ class Policy(Record):
         deterministic: bool | None,
         workspace_is_bound: bool = False,
     ) -> str | None:
-        """Why a candidate with these properties is not allowed, or None where it is."""
+        """Why a candidate with these properties is not allowed; None if it is."""
         limit = DEFAULT_WORKSPACE_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes
         if workspace_bytes is not None and workspace_bytes > limit:
             verb = "may need" if workspace_is_bound else "needs"
@@ -91,13 +90,13 @@ class Policy(Record):
 
 
 def check_policy(given: object) -> None:
-    """Refuse what is given in the place of a policy and is none."""
+    """Refuse anything but a policy or None."""
     if given is not None and not isinstance(given, Policy):
         raise BadInput(f"`policy` must be a Policy or None, got {given!r}")
 
 
 def _bytes_of(given: int | None) -> int | None:
-    """The limit as Python's own int: NumPy's are no numbers to JSON and to the store."""
+    """The limit as a Python int: JSON and the store accept no NumPy numbers."""
     if given is None:
         return None
     if not (is_whole(given) and given >= 0):
@@ -106,12 +105,12 @@ def _bytes_of(given: int | None) -> int | None:
 
 
 def _arithmetic_of(given: Iterable[Arithmetic] | None) -> frozenset[Arithmetic] | None:
-    """The members that are given or named. A word by itself would be read as its letters."""
+    """The members given, or named as words; a bare str is refused, since it would be read as its letters."""
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BadInput(f"`arithmetic` must be a set of {', '.join(Arithmetic)}, or None, got {given!r}")
     members = frozenset(one_of(Arithmetic, "each of `arithmetic`", each) for each in given)
     if not members:
-        raise BadInput("`arithmetic` must name at least one, since nothing computes in none; None leaves it to PyTorch")
+        raise BadInput("`arithmetic` must name at least one; give None to allow what PyTorch's flags allow")
     return members

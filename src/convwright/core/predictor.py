@@ -1,4 +1,4 @@
-"""What answers like a measurement without running anything."""
+"""The interface of predictors, which answer like a measurement but run nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from convwright.core.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Record):
-    """The device time of one call, and power and energy where these are known. Out of its domain a predictor has seen
-    nothing like the candidate.
+    """The predicted device time of one call, and power and energy if known. ``in_domain`` is False if the predictor has
+    seen nothing like the candidate.
 
     The bounds hold nine of ten measured times of candidates that the predictor had not seen.
     """
@@ -30,9 +30,9 @@ class Predictor(Protocol):
     """Predicts candidates for a device, whether or not it is in this machine."""
 
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
-        """None where nothing can be said."""
+        """The prediction; None if nothing can be said."""
         ...
 
     def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
-        """The same of each of many, in less time than one by one."""
+        """The predictions of many candidates, faster than one by one."""
         ...

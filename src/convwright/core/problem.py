@@ -1,4 +1,4 @@
-"""A convolution to be computed: frozen, hashable, checks itself, prints itself."""
+"""A convolution to compute: frozen and hashable, validated, with a text form."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class ConvProblem(Record):
     ) -> ConvProblem:
         """A problem with dense operands from the shapes of its input and weight.
 
-        ``padding`` is an int, one int or one pair (before, behind) for each dimension, "same" or "valid"; ``layout``
-        may differ by operand; ``alignment`` is in bytes. ``out_dtype`` may differ from ``dtype`` for int8 and fp8 only,
-        of which the output is fp32 by default.
+        ``padding`` is an int, one int or one pair (before, after) for each dimension, "same" or "valid". ``layout``
+        may differ by operand. ``alignment`` is in bytes. ``out_dtype`` may differ from ``dtype`` only for int8 and fp8,
+        whose default output is fp32.
 
         >>> ConvProblem.of((1, 8, 10, 10), (8, 8, 4, 4), padding="same", layout={"x": "nhwc"}).padding
         ((1, 2), (1, 2))
@@ -89,7 +89,7 @@ class ConvProblem(Record):
             ws,
             layout=layouts["y"],
             stride=strides,
-            # A weight of another rank has no taps to pad for; the problem refuses it.
+            # A weight of another rank has no taps to pad for; the problem then refuses it.
             padding=all_sides(padding, ws.shape[2:], strides, dilations) if len(ws.shape) == rank + 2 else (),
             dilation=dilations,
             groups=groups,
@@ -116,7 +116,7 @@ class ConvProblem(Record):
         flip: bool = False,
         out_dtype: DType | None = None,
     ) -> ConvProblem:
-        """A problem whose output is dense in ``layout`` and as large as the convolution makes it."""
+        """A problem whose output is dense in ``layout``, with the size of the convolution."""
         window = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=False)
         spatial = (max(Axis(*dim).out, 0) if dim[2] > 0 else 0 for dim in window)
         shape = (x.shape[0] if x.shape else 0, w.shape[0] if w.shape else 0, *spatial)
@@ -140,8 +140,8 @@ class ConvProblem(Record):
     ) -> ConvProblem:
         """The transposed convolution that ``F.conv_transpose2d`` and its siblings compute with these arguments.
 
-        It is the backward_data problem of the convolution that it transposes: its input is that one's ``dy``, its
-        output that one's ``dx``, and the weight, (in_channels, out_channels / groups, taps…), is the same.
+        It is the backward_data problem of an ordinary convolution: its input is that convolution's ``dy``, its output
+        the ``dx``, and the weight, (in_channels, out_channels / groups, taps…), is the same.
 
         >>> ConvProblem.of_transposed((1, 16, 7, 7), (16, 8, 3, 3), stride=2, padding=1, output_padding=1).output.shape
         (1, 8, 14, 14)
@@ -175,7 +175,7 @@ class ConvProblem(Record):
         return notation.full(self)
 
     def asking(self, direction: Direction) -> ConvProblem:
-        """The same convolution in another direction, without an epilogue, which autograd computes once for both."""
+        """The same convolution in another direction, without an epilogue: autograd computes that once for both."""
         if direction is self.direction:
             return self
         return replace(self, direction=direction, epilogue=Epilogue())
@@ -213,7 +213,7 @@ class ConvProblem(Record):
 
     @property
     def dtype(self) -> DType:
-        """What the operands that are multiplied are stored in."""
+        """The storage type of the operands that are multiplied."""
         return self.x.dtype
 
     @property
@@ -223,17 +223,17 @@ class ConvProblem(Record):
 
     @property
     def symmetric_padding(self) -> tuple[int, ...] | None:
-        """Padding per dimension where it is the same on both sides, else None."""
+        """Padding per dimension if it is the same on both sides, else None."""
         return tuple(lo for lo, _ in self.padding) if all(lo == hi for lo, hi in self.padding) else None
 
     @property
     def has_idle_taps(self) -> bool:
-        """Whether a tap of the filter meets padding alone, as 8 of 9 do on an image of one pixel."""
+        """Whether a tap of the filter reads only padding, as 8 of 9 do for an image of one pixel."""
         return any(axis.taps_met() < axis.taps for axis in self.axes)
 
     @property
     def has_idle_outputs(self) -> bool:
-        """Whether an output meets padding alone."""
+        """Whether an output element reads only padding."""
         return any(axis.outputs_met() < axis.out for axis in self.axes)
 
     # The protocol.
@@ -262,19 +262,19 @@ class ConvProblem(Record):
 
     @property
     def outputs(self) -> tuple[Role, ...]:
-        """What is computed, a plan's result last: before a weight's gradient stands the bias's, where there is one."""
+        """The computed roles, a plan's result last: a bias's gradient comes before its weight's gradient."""
         with_bias = self.epilogue.bias and self.direction is Direction.BACKWARD_WEIGHT
         return (Role.DB, Role.DW) if with_bias else (self.direction.output,)
 
     @property
     def output(self) -> TensorSpec:
-        # Plans ask for it at each call, so it is not looked for among all operands.
+        # Plans read this at each call, so it avoids the dict of all operands.
         forward = self.direction is Direction.FORWARD
         return self.y if forward else self.x if self.direction is Direction.BACKWARD_DATA else self.w
 
     @once
     def macs(self) -> int:
-        """Multiplications that meet real elements; those with padding are not counted, since none need be done."""
+        """Multiplications with real elements; those with padding need not be done and do not count."""
         return self.n * self.k * self.w.shape[1] * prod(axis.products() for axis in self.axes)
 
     @property
@@ -283,7 +283,7 @@ class ConvProblem(Record):
 
     @property
     def reduction(self) -> int:
-        """Products that are summed into one element of the output, away from the borders."""
+        """Products summed into one element of the output, away from the borders."""
         if self.direction is Direction.FORWARD:
             return self.w.shape[1] * prod(self.taps)
         if self.direction is Direction.BACKWARD_DATA:
@@ -292,7 +292,7 @@ class ConvProblem(Record):
 
     @once
     def bytes(self) -> int:
-        """What has to be read and written at least once: all of an output, of other operands what meets another."""
+        """Bytes to read and write at least once: the whole output, and the operand elements that are multiplied."""
         return sum(self._met(role, spec) * spec.dtype.nbytes for role, spec in self.operands.items())
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
@@ -300,7 +300,7 @@ class ConvProblem(Record):
         return bound_of(self, arithmetic)
 
     def _met(self, role: Role, spec: TensorSpec) -> int:
-        """How many elements of an operand have to be read or written; to a bias's gradient all of dy belongs."""
+        """The elements of an operand that must be read or written; a bias's gradient needs all of dy."""
         if role is Role.X:
             along = (axis.touched() for axis in self.axes)
         elif role is Role.W:

@@ -1,4 +1,4 @@
-"""What cannot be a convolution, in one sentence each."""
+"""Validation of convolutions, with one sentence for each error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(problem: ConvProblem) -> None:
-    """Refuse a problem whose parts do not belong together."""
+    """Refuse a problem whose parts do not fit together."""
     rank = len(problem.x.shape) - 2
     if not 1 <= rank <= 3:
         raise BadInput(f"`input` must have 3, 4 or 5 dimensions (N, C, spatial), got shape {problem.x.shape}")
@@ -72,7 +72,7 @@ def _check_positive(problem: ConvProblem) -> None:
 
 
 def _as_given(padding: Sides) -> object:
-    """Padding as it is given to be this: pairs only where both sides differ, and one number for all dimensions."""
+    """Padding in the shortest form: pairs only if the sides differ, one number if all dimensions agree."""
     each = tuple(before if before == behind else (before, behind) for before, behind in padding)
     return each[0] if len(set(each)) == 1 else each
 

@@ -1,4 +1,4 @@
-"""Data as records: what strict JSON can hold."""
+"""Frozen data that converts to strict JSON."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 class Record:
-    """Frozen data that goes to JSON. ``TOLD`` are properties that stand in a record before the fields."""
+    """Frozen data that converts to JSON. ``TOLD`` lists properties that come before the fields in a record."""
 
     __slots__ = ()
     TOLD: ClassVar[tuple[str, ...]] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as strict JSON can hold it. None is what is not known; an infinity is the word for it."""
+        """All fields as strict JSON. Unknown is None; an infinity is the word for it."""
         record: dict[str, Any] = as_record(self, infinite=str)
         return record
 
 
 def as_record(data: Any, *, infinite: Any = lambda figure: None) -> Any:
-    """``data`` as dicts, lists, strings and numbers. ``infinite`` says what a figure becomes that is not finite: by
-    default it is not known, so it is None.
+    """``data`` as dicts, lists, strings and numbers. ``infinite`` converts figures that are not finite; by default to
+    None.
 
     >>> from convwright.core.finding import Interval
     >>> as_record(Interval(2.0, 1.5, float("inf"))), Interval(2.0, 1.5, float("inf")).to_json()
     ({'value': 2.0, 'low': 1.5, 'high': None}, {'value': 2.0, 'low': 1.5, 'high': 'inf'})
     """
     kind = type(data)
-    if kind in _AS_THEY_ARE:  # most of what there is
+    if kind in _AS_THEY_ARE:  # the most frequent case
         return data
     names = _names_in(kind)
     if names is not None:
@@ -43,7 +43,7 @@ def as_record(data: Any, *, infinite: Any = lambda figure: None) -> Any:
     if isinstance(data, list | tuple):
         return [as_record(value, infinite=infinite) for value in data]
     if isinstance(data, str):
-        return str(data)  # A member of a StrEnum becomes the word for it.
+        return str(data)  # a member of a StrEnum becomes its word
     return infinite(data) if isinstance(data, float) and not isfinite(data) else data
 
 
@@ -51,7 +51,7 @@ _names_of: dict[type, tuple[str, ...] | None] = {}
 
 
 def _names_in(kind: type) -> tuple[str, ...] | None:
-    """What stands in the record of a dataclass; None for any other class."""
+    """The names in a dataclass's record; None for any other class."""
     if kind not in _names_of:
         told = getattr(kind, "TOLD", ())
         _names_of[kind] = (*told, *(each.name for each in fields(kind))) if is_dataclass(kind) else None

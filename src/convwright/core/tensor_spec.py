@@ -1,4 +1,4 @@
-"""What is known of one operand before any memory exists: shape, dtype, strides, alignment."""
+"""An operand without memory: shape, dtype, strides, alignment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALIGNMENTS = (1, 2, 4, 8, 16)
 
 
 class Layout(StrEnum):
-    """The order of the dimensions in memory, named as for images whatever the rank."""
+    """The order of dimensions in memory, with the names for images whatever the rank."""
 
     NCHW = "nchw"
     NHWC = "nhwc"
@@ -30,7 +30,7 @@ _DENSE = (Layout.NCHW, Layout.NHWC)
 
 
 def layouts_of(layout: LayoutName | Mapping[str, LayoutName]) -> dict[str, Layout]:
-    """The layouts of x, w and y: one for all of them, or by name; who is not named lies as NCHW.
+    """The layouts of x, w and y: one for all, or by name; the default is NCHW.
 
     >>> layouts_of({"y": "nhwc"})["y"]
     <Layout.NHWC: 'nhwc'>
@@ -40,7 +40,7 @@ def layouts_of(layout: LayoutName | Mapping[str, LayoutName]) -> dict[str, Layou
     if unknown:
         raise BadInput(f"`layout` must be given for x, w and y, got one for {unknown[0]!r}")
     if Layout.STRIDED in given.values():
-        raise BadInput(f"layout must be one of {', '.join(_DENSE)}, since 'strided' says no strides; give TensorSpecs")
+        raise BadInput(f"layout must be one of {', '.join(_DENSE)}; for other strides give TensorSpecs")
     return {name: one_of(Layout, "layout", given.get(name, Layout.NCHW), but=Layout.STRIDED) for name in "xwy"}
 
 
@@ -61,12 +61,12 @@ def dense_strides(shape: tuple[int, ...], layout: Layout = Layout.NCHW) -> tuple
 
 
 def same_order(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether both strides lead to the same elements; the one along a single element says nothing."""
+    """Whether both strides address the same elements; strides along dimensions of size 1 do not matter."""
     return all(size <= 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
 
 
 def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Whether steps along one dimension lead where steps along another do; a dimension is its size and its stride."""
+    """Whether two dimensions, each a size and a stride, address a common element besides the first."""
     (a, a_step), (b, b_step) = first, second
     common = gcd(a_step, b_step)
     return b_step // common < a and a_step // common < b
@@ -74,7 +74,7 @@ def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec(Record):
-    """One operand. Strides are in elements, alignment is of the first element, in bytes."""
+    """One operand. Strides are in elements; alignment is the first element's, in bytes."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -110,7 +110,7 @@ class TensorSpec(Record):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements themselves, without any gaps between them."""
+        """Bytes of the elements, without gaps between them."""
         return self.numel * self.dtype.nbytes
 
     @property
@@ -123,7 +123,7 @@ class TensorSpec(Record):
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether several elements along one dimension, or along two, are one in memory.
+        """Whether different indices address the same element in memory.
 
         >>> TensorSpec((1, 8, 2, 2), DType.FP32, (0, 0, 1, 1)).overlaps_itself
         True

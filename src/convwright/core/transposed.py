@@ -1,4 +1,4 @@
-"""A transposed convolution as the backward_data problem of the convolution that it transposes."""
+"""A transposed convolution as the backward_data problem of an ordinary one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def transposed_of_specs(
     groups: int = 1,
     layout: Layout = Layout.NCHW,
 ) -> ConvProblem:
-    """``make`` the problem whose ``dy`` is the input ``x`` and whose ``dx`` is the output, dense in ``layout``.
+    """Use ``make`` to build the problem whose ``dy`` is the input ``x`` and whose ``dx`` is the output, dense in
+    ``layout``.
 
-    ``w`` is (in_channels, out_channels / groups, taps…) as in PyTorch, which is the weight of the convolution that is
-    transposed, as it is.
+    ``w`` is (in_channels, out_channels / groups, taps…) as in PyTorch, which is the ordinary convolution's weight as it
+    is.
     """
     _check_shapes(x.shape, w.shape, groups)
     rank = len(x.shape) - 2
@@ -74,13 +75,13 @@ def _check_shapes(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
 
 
 def _axis(positions: int, taps: int, stride: int, padding: int, output_padding: int, dilation: int) -> Axis:
-    """One dimension of the convolution that is transposed: its ``size`` is that of the transposed one's output."""
+    """One dimension of the ordinary convolution: its ``size`` is the size of the transposed one's output."""
     _check_window(stride, padding, output_padding, dilation)
     reach = (taps - 1) * dilation + 1
     size = (positions - 1) * stride - 2 * padding + reach + output_padding
     if size < 0:
         raise BadInput(_takes_all(padding, size + 2 * padding))
-    # Where the stride does not account for all of the output padding, less padding behind does.
+    # Output padding beyond the stride reduces the padding at the end.
     behind = padding - max(0, output_padding - stride + 1)
     if behind < 0:
         raise Refused(

@@ -1,4 +1,4 @@
-"""An input's gradient as the forward convolution of dy with the weight turned around."""
+"""An input's gradient as the forward convolution of dy with the rotated weight."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from convwright.core.tensor_spec import TensorSpec
 
 
 def turned_shape(problem: ConvProblem) -> tuple[int, ...]:
-    """Of the weight that dy is convolved with: in each group the channels have changed places."""
+    """The shape of the rotated weight: input and output channels are swapped within each group."""
     return (problem.c, problem.k // problem.groups, *problem.taps)
 
 
 def turned(problem: ConvProblem, weight: TensorSpec) -> ConvProblem:
-    """The forward convolution, without an epilogue, of dy with a mirrored ``weight`` of that shape.
+    """The forward convolution, without an epilogue, of dy with a rotated ``weight``.
 
     >>> problem = ConvProblem.parse("ic8ih10oc4kh3ph1 dir:backward_data")
     >>> forward = turned(problem, TensorSpec(turned_shape(problem), problem.dtype))
@@ -36,7 +36,7 @@ def turned(problem: ConvProblem, weight: TensorSpec) -> ConvProblem:
 
 
 def why_not_turned(problem: ConvProblem) -> str | None:
-    """Why there is no such convolution, or None where there is."""
+    """Why there is no such convolution; None if there is one."""
     if problem.direction is not Direction.BACKWARD_DATA:
         return f"turns an input's gradient around, not {problem.direction}"
     if any(stride > 1 for stride in problem.stride):
@@ -47,5 +47,5 @@ def why_not_turned(problem: ConvProblem) -> str | None:
 
 
 def _padding(problem: ConvProblem) -> tuple[tuple[int, int], ...]:
-    """What is left of the filter's reach beyond each border; less than 0 where padding reaches further than it."""
+    """The filter's reach beyond each border, minus the padding; negative if the padding reaches further."""
     return tuple((axis.reach - 1 - axis.pad[0], axis.reach - 1 - axis.pad[1]) for axis in problem.axes)

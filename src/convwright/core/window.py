@@ -1,4 +1,4 @@
-"""A caller's arguments for the window of a convolution: stride, padding, dilation, in the forms that PyTorch takes."""
+"""Arguments of a convolution's window: stride, padding and dilation, in the forms that PyTorch takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sides = tuple[tuple[int, int], ...]
 
 
 def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
-    """``values`` as ints, all of which they must be already; ``name`` is what the user calls them.
+    """``values`` as ints, which they must be already; ``name`` is for the error.
 
     >>> whole_numbers("input", [2, 3])
     (2, 3)
@@ -31,13 +31,13 @@ def whole_numbers(name: str, values: Iterable[object]) -> tuple[int, ...]:
 
 
 def shape_of(name: str, given: Iterable[object]) -> tuple[int, ...]:
-    """A shape as ints, with a word for whoever gives what has one.
+    """A shape as ints; a tensor or array instead of its shape gets an error of its own.
 
     >>> shape_of("input", [8, 3, 32, 32])
     (8, 3, 32, 32)
     """
     shape = getattr(given, "shape", None)
-    if shape is not None and len(shape) != 1:  # an array of sizes is a shape too
+    if shape is not None and len(shape) != 1:  # a 1-d array of sizes is a shape too
         kind = type(given).__name__
         raise BadInput(f"`{name}` must be a shape, for example (8, 3, 32, 32), got a {kind} of shape {tuple(shape)}")
     return whole_numbers(name, given)
@@ -56,7 +56,7 @@ def per_axis(name: str, value: IntOrTuple, rank: int) -> tuple[int, ...]:
 
 
 def both_sides(padding: Padding, taps: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Sides:
-    """The padding before and after, for each spatial dimension, from what PyTorch's convolutions take.
+    """The padding before and after, for each spatial dimension, from PyTorch's argument.
 
     >>> both_sides("same", (4,), (1,), (1,))
     ((1, 2),)
@@ -74,7 +74,7 @@ def both_sides(padding: Padding, taps: Sequence[int], stride: tuple[int, ...], d
 
 
 def all_sides(padding: AnyPadding, taps: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Sides:
-    """As ``both_sides``, where a dimension may also have a pair: its padding before and behind.
+    """Like ``both_sides``, but a dimension may also have a pair: its padding before and after.
 
     >>> all_sides([(0, 1), 2], (3, 3), (1, 1), (1, 1))
     ((0, 1), (2, 2))
@@ -89,7 +89,7 @@ def all_sides(padding: AnyPadding, taps: Sequence[int], stride: tuple[int, ...],
 
 
 def _repeated(value: object, rank: int) -> tuple[object, ...] | None:
-    """One value for each dimension; None where there are neither one nor ``rank``."""
+    """One value per dimension; None if there is neither one nor ``rank`` of them."""
     if is_whole(value):
         return (value,) * rank
     values = _items(value)
@@ -105,7 +105,7 @@ def _pair(value: object) -> tuple[int, int] | None:
 
 
 def _items(value: object) -> tuple[object, ...]:
-    """What ``value`` holds; nothing where it holds nothing, as a tensor without dimensions."""
+    """The items of ``value``; empty for a value without items, such as a 0-d tensor."""
     try:
         return tuple(value)  # type: ignore[arg-type]
     except TypeError:

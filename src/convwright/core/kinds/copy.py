@@ -1,4 +1,4 @@
-"""A tensor copied to other memory: laid out, stored, padded or cut differently."""
+"""Copies of a tensor with another layout, type, padding or cut."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Margins = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class CopyProblem(WrittenProblem):
-    """``y``, with the elements of ``x`` in it.
+    """``y`` receives the elements of ``x``.
 
-    ``margins`` has a pair for each dimension: how many zeros come before the elements of ``x`` and after them; a
-    negative number is how many elements are left out. That is what ``F.pad`` takes, in the order of the dimensions.
+    ``margins`` has a pair for each dimension: the zeros before and after the elements of ``x``; a negative number cuts
+    elements off. These are the pads of ``F.pad`` in the order of the dimensions.
 
     >>> problem = CopyProblem.parse("copy ic8ih4 nchw->nhwc dt:fp32->fp16 pad:h=1,w=1:0")
     >>> problem.y.shape, problem.margins
@@ -56,18 +56,17 @@ class CopyProblem(WrittenProblem):
 
     @property
     def read_from(self) -> tuple[int, ...]:
-        """Where in ``x`` the elements begin that are copied."""
+        """Where the copied elements start in ``x``."""
         return tuple(max(-before, 0) for before, _ in self.margins)
 
     @property
     def written_from(self) -> tuple[int, ...]:
-        """Where in ``y`` they begin."""
+        """Where they start in ``y``."""
         return tuple(max(before, 0) for before, _ in self.margins)
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """The dimension along which elements are left out and where those begin that are kept, where this is all that
-        the copy does.
+        """The dimension that is cut and its first kept element, if the copy does nothing else.
 
         >>> CopyProblem.parse("copy ic8ih4 slice:c=2:6").part
         (1, 2)
@@ -79,12 +78,12 @@ class CopyProblem(WrittenProblem):
 
     @property
     def pads(self) -> bool:
-        """Whether there are zeros in ``y``."""
+        """Whether ``y`` contains zeros from padding."""
         return self.kept != self.y.shape
 
     @property
     def dtype(self) -> DType:
-        """That of the output, which is at most as exact as its input."""
+        """The output's type, which is at most as exact as the input's."""
         return DType.FP64 if DType.FP64 in (self.x.dtype, self.y.dtype) else self.y.dtype
 
     @property
@@ -104,5 +103,5 @@ class CopyProblem(WrittenProblem):
         return 1
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """An element is rounded once where it is cast, and else not at all."""
+        """One rounding for a cast, else none."""
         return 1.0

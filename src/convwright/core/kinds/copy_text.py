@@ -1,7 +1,7 @@
 """The text form of a copy: ``copy mb32ic64ih56 nchw->nhwc dt:fp32->fp16 slice:c=8:24 pad:h=1:2,w=1``.
 
-Sizes are those of the input. ``slice`` names the elements that are kept, from the first to the one after the last;
-``pad`` how many zeros come before and after, or one number for both. Dimensions are n, c, d, h and w, or numbers.
+Sizes are the input's. ``slice`` names the kept elements, from the first to the one after the last; ``pad`` the zeros
+before and after, or one number for both. Dimensions are n, c, d, h and w, or numbers.
 
 >>> from convwright.core.kinds.copy import CopyProblem
 >>> CopyProblem.parse("copy ic64ih56 nchw->nhwc slice:c=0:32").key
@@ -41,7 +41,7 @@ def full(problem: CopyProblem) -> str:
 
 
 def parse(text: str, make: type[CopyProblem]) -> CopyProblem:
-    """Read the text form, and ``make`` the problem of it."""
+    """Read the text form and build the problem by ``make``."""
     kind, *words = text.split()
     if kind != "copy" or not words:
         raise BadInput(f"a copy is written like {_EXAMPLE}, got {text!r}")

@@ -1,4 +1,4 @@
-"""An expression over named operands: a tree from a closed table of operators."""
+"""Expressions over named operands: trees from a closed table of operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Operand(Record):
-    """What is read from memory, by its name."""
+    """A named operand, read from memory."""
 
     name: str
 
@@ -27,7 +27,7 @@ class Operand(Record):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Record):
-    """A number in the expression itself."""
+    """A number in the expression."""
 
     value: float
 
@@ -42,7 +42,7 @@ class Constant(Record):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Record):
-    """An operator of the table, applied to its arguments. Conditions are made by comparisons, and taken by ``where``.
+    """An operator applied to its arguments. Comparisons make conditions, which only ``where`` takes.
 
     >>> str(Apply("mul", (Operand("a"), Apply("add", (Operand("b"), Constant(1.0))))))
     'a * (b + 1)'
@@ -78,7 +78,7 @@ class Apply(Record):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Record):
-    """A value rounded to a dtype on its way: ``fp16(a + b)``."""
+    """A value rounded to a dtype: ``fp16(a + b)``."""
 
     dtype: DType
     argument: Expression
@@ -97,19 +97,19 @@ Expression = Operand | Constant | Apply | Cast
 
 
 def is_condition(expression: Expression) -> bool:
-    """Whether it is a comparison, which is no number."""
+    """Whether it is a comparison, which is not a number."""
     return isinstance(expression, Apply) and OPERATORS[expression.operator].compares
 
 
 def arguments_of(expression: Expression) -> tuple[Expression, ...]:
-    """What an expression is computed from; nothing for an operand and a constant."""
+    """The arguments of an expression; empty for an operand or a constant."""
     if isinstance(expression, Apply):
         return expression.arguments
     return (expression.argument,) if isinstance(expression, Cast) else ()
 
 
 def steps(expression: Expression) -> tuple[Expression, ...]:
-    """All different parts of an expression, each after what it is computed from, the whole last.
+    """All distinct parts of an expression, each after its arguments, the whole last.
 
     >>> from convwright.core.kinds.expression_text import parse
     >>> [str(step) for step in steps(parse("a * a + 1"))]
@@ -125,7 +125,7 @@ def _walk(expression: Expression) -> Iterator[Expression]:
 
 
 def evaluate(expression: Expression, compute: Callable[[Expression, list[_Value]], _Value]) -> _Value:
-    """The value of an expression, where ``compute`` gives that of one step from those of its arguments. Equal parts are
+    """The value of an expression. ``compute`` gives the value of one step from its arguments' values. Equal parts are
     computed once.
 
     >>> from convwright.core.kinds.expression_text import parse
@@ -139,7 +139,7 @@ def evaluate(expression: Expression, compute: Callable[[Expression, list[_Value]
 
 
 def names(expression: Expression) -> tuple[str, ...]:
-    """The operands by name, in the order in which they are read."""
+    """The names of the operands, in the order in which they are read."""
     return tuple(step.name for step in steps(expression) if isinstance(step, Operand))
 
 
@@ -154,7 +154,7 @@ def reductions(expression: Expression) -> tuple[Apply, ...]:
 
 
 def is_reduction(expression: Expression) -> TypeGuard[Apply]:
-    """Whether it is one value for all elements of a row."""
+    """Whether it is one value for a whole row."""
     return isinstance(expression, Apply) and OPERATORS[expression.operator].reduces
 
 
@@ -164,13 +164,13 @@ def flops(expression: Expression) -> int:
 
 
 def _is_call(expression: Apply) -> bool:
-    """Whether it is written as a function; -1 is a constant, so that the negative of a constant is one too."""
+    """Whether it is written as a function. The negative of a constant is: -1 by itself is a constant."""
     operator = OPERATORS[expression.operator]
     return operator.symbol is None or (operator.arity == 1 and isinstance(expression.arguments[0], Constant))
 
 
 def _within(expression: Expression, least: int) -> str:
-    """An argument as it is written where what binds less stands in parentheses."""
+    """An argument as text, in parentheses if it binds less than ``least``."""
     if not isinstance(expression, Apply) or _is_call(expression):
         return str(expression)
     return str(expression) if OPERATORS[expression.operator].binds >= least else f"({expression})"

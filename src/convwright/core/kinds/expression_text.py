@@ -13,7 +13,7 @@ from convwright.errors import BadInput
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<name>[a-z_][a-z0-9_]*)|(?P<sign><=|>=|==|!=|[-+*/<>(),]))"
 )
-# Far more than any layer of a network needs, and less than what Python's stack holds.
+# Far more than any layer of a network needs, and safe for Python's stack.
 _MOST_CHARACTERS, _MOST_NESTED, _MOST_OPERATORS = 4096, 64, 200
 
 
@@ -73,7 +73,7 @@ class _Reader:
         return first
 
     def _chain(self, binds: Binds) -> Expression:
-        """Sums of products of signed values, read from the left."""
+        """Sums of products of signed values, left-associative."""
         value = self._chain(Binds.PRODUCT) if binds is Binds.SUM else self._signed()
         while (operator := self._between(binds)) is not None:
             value = self._apply(operator, value, self._chain(Binds.PRODUCT) if binds is Binds.SUM else self._signed())

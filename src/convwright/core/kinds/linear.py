@@ -1,4 +1,4 @@
-"""A matrix product with a weight: what ``nn.Linear`` computes, with what is fused into it."""
+"""Matrix products with a weight, as in ``nn.Linear``, with a fused epilogue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convwright.errors import BadInput
 class LinearProblem(WrittenProblem):
     """``y = activation(x @ w.T + residual + bias)`` with x (rows, inputs), w (outputs, inputs) and y (rows, outputs).
 
-    Dimensions before the last are rows. Its gradients are linear problems too, whose operands lie differently.
+    Dimensions before the last are rows. Its gradients are linear problems with other layouts.
 
     >>> problem = LinearProblem.of(32, 512, 1000, dtype="fp16", epilogue="bias+relu")
     >>> problem.key, problem.flops

@@ -1,6 +1,6 @@
 """The text form of a linear problem: ``linear mb32ic512oc1000 dt:fp16 tag:x=row,w=col,y=row ep:bias+relu``.
 
-``row`` is a matrix whose rows lie side by side, as PyTorch's do, ``col`` one whose columns do; others have strides.
+``row`` is a row-major matrix, as in PyTorch, ``col`` a column-major one; others have strides.
 
 >>> from convwright.core.kinds.linear import LinearProblem
 >>> LinearProblem.parse("linear ic512oc1000mb32").key
@@ -34,7 +34,7 @@ def full(problem: LinearProblem) -> str:
 
 
 def parse(text: str, make: type[LinearProblem]) -> LinearProblem:
-    """Read the text form, and ``make`` the problem of it."""
+    """Read the text form and build the problem by ``make``."""
     kind, *words = text.split()
     if kind != "linear" or not words:
         raise BadInput(f"a linear problem is written like {_EXAMPLE}, got {text!r}")
@@ -52,7 +52,7 @@ def parse(text: str, make: type[LinearProblem]) -> LinearProblem:
 
 
 def _tag(spec: TensorSpec) -> str:
-    """How a matrix lies."""
+    """The layout of a matrix as text."""
     order, at, alignment = tag_text(spec).partition("@")
     if order == Layout.NCHW:
         order = _ROW

@@ -1,6 +1,6 @@
-"""The closed table of operators that an expression is made of.
+"""The closed table of operators for expressions.
 
-Every backend has code for each of these names; nothing else can be written in an expression.
+Every backend has code for each of these names; expressions can use no others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class Binds(IntEnum):
-    """How strongly an operator binds its arguments: a comparison the least."""
+    """How strongly an operator binds its arguments; comparisons bind least."""
 
     COMPARISON = 1
     SUM = 2
@@ -22,8 +22,7 @@ class Binds(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``flops`` is what one application counts; ``symbol`` is how it is written between its arguments, or before a
-    single one."""
+    """``flops`` counts one application. ``symbol`` is written between the arguments, or before a single one."""
 
     name: str
     arity: int

@@ -1,4 +1,4 @@
-"""An expression, computed for each element of its broadcast operands, which may reduce the rows of these."""
+"""An expression computed for each element of its broadcast operands, possibly with reductions over rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from convwright.errors import BadInput
 from convwright.naming import by
 
 OUTPUT = "y"
-# What operands are called where nobody says.
+# Default names of operands.
 OPERAND_NAMES = tuple(letter for letter in ascii_lowercase if letter != OUTPUT)
-# Words that a text form uses otherwise.
+# Words with another meaning in a text form.
 _RESERVED = frozenset({OUTPUT, "out", "workspace", "before", "db", "dt", "tag", "dir", "ep", "row", "groups"})
-# What products of small errors add to a bound that counts them one by one.
+# Allowance for products of small errors in a bound that only adds errors.
 _SECOND_ORDER = 0.01
 
 
@@ -31,12 +31,12 @@ _SECOND_ORDER = 0.01
 class PointwiseProblem(WrittenProblem):
     """``y = expression(operands)``, element by element.
 
-    Every operand has as many dimensions as the output; one of size 1 is broadcast along it. Arithmetic is that of fp32,
-    whatever the operands are stored in, or of fp64 where one of them is.
+    Every operand has as many dimensions as the output; one of size 1 is broadcast. The arithmetic is fp32, or fp64 if
+    an operand is fp64.
 
-    ``sum``, ``mean`` and ``max`` reduce a row: all elements that differ only in the dimensions ``row``, which are the
-    same for all reductions of an expression. Where the result is one value for each row, ``y`` may have size 1 there.
-    ``groups`` divides the first dimension of a row into so many equal parts, each of which is in a row of its own.
+    ``sum``, ``mean`` and ``max`` reduce a row: all elements that differ only in the dimensions ``row``, which all
+    reductions of an expression share. If the result is one value per row, ``y`` may have size 1 there. ``groups``
+    divides the first dimension of a row into this many equal parts, each with rows of its own.
 
     >>> problem = PointwiseProblem.parse('pointwise "relu(a + b)" mb32ic64ih56 b:c')
     >>> problem.operands["b"].shape, problem.flops
@@ -110,13 +110,13 @@ class PointwiseProblem(WrittenProblem):
 
     @property
     def dtype(self) -> DType:
-        """FP64 where any operand is stored so, else that of the output."""
+        """FP64 if any operand is, else the output's type."""
         stored = {spec.dtype for spec in self.operands.values()}
         return DType.FP64 if DType.FP64 in stored else self.y.dtype
 
     @once
     def shape(self) -> tuple[int, ...]:
-        """The sizes of what is computed before a row is reduced; those of the output where it has whole rows."""
+        """The shape before a row is reduced; the output's shape if that has whole rows."""
         read = [spec.shape for _, spec in self.inputs]
         if any(len(shape) != len(self.y.shape) for shape in read):
             return self.y.shape
@@ -127,7 +127,7 @@ class PointwiseProblem(WrittenProblem):
 
     @property
     def elementwise(self) -> frozenset[str]:
-        """The operands that lie as the output does, each element of which counts for the same element of that alone."""
+        """The operands with the output's layout, each element of which affects only the same element of the output."""
         alike = self.y.shape, self.y.strides, self.y.dtype
         here = (name for name, spec in self.inputs if (spec.shape, spec.strides, spec.dtype) == alike)
         return frozenset(here) if not self.row else frozenset()
@@ -139,11 +139,11 @@ class PointwiseProblem(WrittenProblem):
 
     @property
     def is_reduced(self) -> bool:
-        """Whether the output has one element for each row of several."""
+        """Whether the output has one element for each row."""
         return prod(self._along_row(self.y.shape)) == 1 and self.row_size > 1
 
     def shape_of(self, step: Expression) -> tuple[int, ...]:
-        """The sizes of a part of the expression, 1 where it is broadcast. A number has size 1 everywhere."""
+        """The shape of a part of the expression, 1 where it is broadcast; all 1 for a number."""
         given = dict(self.inputs)
 
         def sizes(step: Expression, arguments: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -192,7 +192,7 @@ class PointwiseProblem(WrittenProblem):
         return max(len(tree.steps(self.expression)) - len(self.inputs), self.row_size if self.row else 1)
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """What errors are divided by grows with what each step of the expression may add, so that 1 is left."""
+        """1: errors are divided by the sum of what each step of the expression may add."""
         return 1.0 + _SECOND_ORDER
 
 

@@ -1,10 +1,10 @@
 """The text form of a pointwise problem: ``pointwise "relu(a + b)" mb32ic64ih56 dt:fp16 tag:nhwc b:c,fp32``.
 
-``dt`` and ``tag`` describe the output, and every operand that says nothing else. An operand's own word names the
-dimensions that it has (``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and how it lies, with
-commas between. ``row:hw`` names the dimensions that reductions reduce, the last one by default; ``row:1,2`` where
-dimensions have no names. ``groups:8`` divides the first of them into eight parts, each with rows of its own. ``y:nc``
-is an output with one element for each row.
+``dt`` and ``tag`` describe the output and are the defaults of every operand. An operand's own word names its dimensions
+(``c``, ``nc``, ``1`` for a single number, or ``1x64x1x1``), its dtype and its layout, separated by commas. ``row:hw``
+names the dimensions of reductions, by default the last one; ``row:1,2`` if dimensions have no names. ``groups:8``
+divides the first of them into eight parts, each with rows of its own. ``y:nc`` is an output with one element for each
+row.
 
 >>> from convwright.core.kinds.pointwise import PointwiseProblem
 >>> PointwiseProblem.parse('pointwise "a * s" mb2ic3ih4 dt:fp16 s:c,fp32').key
@@ -51,7 +51,7 @@ def full(problem: PointwiseProblem) -> str:
 
 
 def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
-    """Read the text form, and ``make`` the problem of it."""
+    """Read the text form and build the problem by ``make``."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise BadInput(f"a pointwise problem is written like {_EXAMPLE}, got {text!r}")
@@ -61,7 +61,7 @@ def parse(text: str, make: type[PointwiseProblem]) -> PointwiseProblem:
     y_shape = _read_dims("y", options.pop("y"), shape) if row and "y" in options else shape
     tag = options.pop("tag", "nchw")
     y = read_tag(tag, y_shape, DType.parse(options.pop("dt", "fp32")))
-    # A reduced output may lie in either layout at once, so the word counts.
+    # A reduced output may be dense in both layouts, so the word decides.
     usual = _Usual(shape, y.dtype, Layout.NHWC if tag.startswith(Layout.NHWC) else Layout.NCHW)
     read = tree.names(expression)
     inputs = tuple((name, _read_operand(name, options.pop(name, ""), usual)) for name in read)
@@ -76,7 +76,7 @@ def _row_text(row: tuple[int, ...], rank: int) -> str:
 
 
 def _read_row(said: str | None, expression: Expression, rank: int) -> tuple[int, ...]:
-    """The dimensions of a row: the last one where nothing is said, and none where nothing reduces."""
+    """The dimensions of a row: by default the last one, and none if nothing reduces."""
     if said is None:
         return (rank - 1,) if tree.reductions(expression) else ()
     letters = LETTERS.get(rank)
@@ -94,14 +94,14 @@ def _read_groups(said: str) -> int:
 
 
 class _Usual(NamedTuple):
-    """An operand that says nothing of itself."""
+    """The defaults for an operand."""
 
     shape: tuple[int, ...]
     dtype: DType
     layout: Layout
 
     def spec(self, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
-        """One of another shape and dtype, which says nothing of its layout."""
+        """The spec for another shape and dtype in the default layout."""
         return TensorSpec(shape, dtype, dense_strides(shape, self.layout))
 
 

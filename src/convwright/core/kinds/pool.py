@@ -1,4 +1,4 @@
-"""Pooling: the largest element of each window of an image, or the average of its elements."""
+"""Pooling: the largest element of each window of an image, or the average."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NAMES = ("taps", "stride", "padding", "dilation")
 class PoolProblem(WrittenProblem):
     """``y``, with one element for each window of ``x``, as ``F.max_pool2d`` and ``F.avg_pool2d`` compute it.
 
-    Padding is the same on both sides of an axis: of a maximum it is minus infinity, of an average zeros, which are
-    counted where ``includes_padding``. ``ceil`` adds windows that begin inside the image and end after it. ``divisor``
-    is what sums are divided by instead of the number of elements.
+    Padding is the same on both sides of an axis: minus infinity for a maximum, zeros for an average, which count if
+    ``includes_padding``. ``ceil`` adds windows that start inside the image and end after it. ``divisor`` replaces the
+    number of elements in an average.
 
-    Problems that compute the same are equal: what has no effect is set to its default.
+    Problems that compute the same are equal: an option without effect gets its default.
 
     >>> problem = PoolProblem.parse("pool max mb32ic64ih112 kh3sh2ph1")
     >>> problem.y.shape, problem.taps, problem.stride
@@ -107,7 +107,7 @@ class PoolProblem(WrittenProblem):
         divisor: int | None = None,
         dtype: DType | str = DType.FP32,
     ) -> PoolProblem:
-        """A problem with dense operands, of PyTorch's arguments. Windows lie side by side where no stride is given.
+        """A problem with dense operands, from PyTorch's arguments. The default stride is the window.
 
         >>> PoolProblem.of("avg", (8, 64, 56, 56), 2).key
         'pool avg mb8ic64ih56iw56 kh2kw2sh2sw2ph0pw0dh0dw0 dt:fp32 tag:nchw'
@@ -133,8 +133,8 @@ class PoolProblem(WrittenProblem):
 
     @once
     def axes(self) -> tuple[Axis, ...]:
-        """The geometry of each spatial dimension. Its padding on the far side is what the last window needs, which with
-        ``ceil`` is more than the problem's and may be less."""
+        """The geometry of each spatial dimension. The padding at the end is what the last window needs: with ``ceil``
+        more than the problem's, otherwise possibly less."""
         found = []
         for dim in range(self.rank):
             size, out = self.x.shape[2 + dim], self.y.shape[2 + dim]
@@ -149,7 +149,7 @@ class PoolProblem(WrittenProblem):
 
     @property
     def flops(self) -> int:
-        """One comparison or addition for each element of a window that is no padding."""
+        """One comparison or addition for each element of a window that is not padding."""
         return prod(self.x.shape[:2]) * prod(axis.products() for axis in self.axes)
 
     @property
@@ -163,7 +163,7 @@ class PoolProblem(WrittenProblem):
         return prod(self.taps)
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """A maximum is exact. An average is rounded at each addition, at the division, and where it is stored."""
+        """A maximum is exact. An average is rounded at each addition, at the division and when stored."""
         if self.pooling is Pooling.MAX:
             return 0.0
         accumulator = 2.0**-53 if self.dtype is DType.FP64 else 2.0**-24

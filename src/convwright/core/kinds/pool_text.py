@@ -1,9 +1,9 @@
 """The text form of pooling: ``pool max mb32ic64ih112 kh3sh2ph1 dt:fp16 tag:nhwc``, or ``pool avg …``.
 
-Sizes are those of the input. The second word is the window: ``k`` its size, ``s`` the stride, by default as large as
-the window, ``p`` the padding on both sides, ``d`` the dilation, counted from 0, each with d, h or w. What is left out
-is as in the dimension before. ``ceil:1`` adds windows that end after the image. Of an average ``include_pad:0`` counts
-no padding, and ``divisor:8`` divides by 8.
+Sizes are the input's. The second word is the window: ``k`` its size, ``s`` the stride (default: the window), ``p`` the
+padding on both sides, ``d`` the dilation counted from 0, each with d, h or w. A missing number is taken from the
+dimension before it. ``ceil:1`` adds windows that end after the image. For an average, ``include_pad:0`` does not count
+padding, and ``divisor:8`` divides by 8.
 
 >>> from convwright.core.kinds.pool import PoolProblem
 >>> PoolProblem.parse("pool max mb32ic64ih112 kh3sh2ph1").key
@@ -56,7 +56,7 @@ def full(problem: PoolProblem) -> str:
 
 
 def parse(text: str, make: type[PoolProblem]) -> PoolProblem:
-    """Read the text form, and ``make`` the problem of it."""
+    """Read the text form and build the problem by ``make``."""
     kind, *words = text.split()
     if kind != "pool" or len(words) < 3:
         raise BadInput(f"a pool is written like {_EXAMPLE}, got {text!r}")

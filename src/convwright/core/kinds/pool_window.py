@@ -1,4 +1,4 @@
-"""What pooling makes of a window, and how many windows an image has."""
+"""Kinds of pooling, and the output shape of a pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convwright.errors import BadInput
 
 
 class Pooling(StrEnum):
-    """What becomes of the elements in a window."""
+    """How a window becomes one element."""
 
     MAX = "max"
     AVG = "avg"
@@ -24,7 +24,7 @@ def output_shape(
     *,
     ceil: bool = False,
 ) -> tuple[int, ...]:
-    """The sizes that pooling makes of an image's.
+    """The output shape of pooling.
 
     >>> output_shape((1, 8, 6), (3,), (2,), (0,), (1,)), output_shape((1, 8, 6), (3,), (2,), (0,), (1,), ceil=True)
     ((1, 8, 2), (1, 8, 3))
@@ -35,7 +35,7 @@ def output_shape(
         out = axis.out
         if ceil:
             out = -(-(size + 2 * pad - axis.reach) // step) + 1
-            out -= (out - 1) * step >= size + pad  # the last window begins in the image or before it
+            out -= (out - 1) * step >= size + pad  # the last window must start before the end of the image
         if out < 1:
             raise BadInput(f"a window that reaches {axis.reach} elements does not fit in {size} with padding {pad}")
         made.append(out)

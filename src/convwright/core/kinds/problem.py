@@ -1,4 +1,4 @@
-"""What every kind of problem has in common: the only thing that find, choose, store and measure know of it."""
+"""The protocol of all kinds of problems: find, choose, store and measure know nothing else of a problem."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from convwright.core.tensor_spec import TensorSpec
 
 
 class Problem(Protocol):
-    """An operation to compute: frozen, hashable, checks itself when it is made, prints as its ``key``.
+    """An operation to compute. It is frozen and hashable, validates itself, and prints as its ``key``.
 
     Its float64 reference and its data need PyTorch, so they are in ``convwright.measuring.checking``, by ``kind``.
     """
 
     kind: ClassVar[str]
-    """The first word of the text form; a convolution's text begins with its sizes."""
+    """The first word of the text form. A convolution's text starts with its sizes instead."""
 
     @property
     def key(self) -> str:
@@ -30,34 +30,34 @@ class Problem(Protocol):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The roles that are computed; the last one is what a plan returns."""
+        """The roles of the outputs; a plan returns the last one."""
         ...
 
     @property
     def output(self) -> TensorSpec:
-        """The operand of the last of these."""
+        """The spec of the last output."""
         ...
 
     @property
     def dtype(self) -> DType:
-        """The storage type that says which arithmetic PyTorch's flags permit."""
+        """The storage type that determines which arithmetic PyTorch's flags permit."""
         ...
 
     @property
     def flops(self) -> int:
-        """Operations that an implementation has to do."""
+        """Operations that an implementation must do."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Bytes that have to be read and written at least once."""
+        """Bytes that must be read and written at least once."""
         ...
 
     @property
     def reduction(self) -> int:
-        """Terms that are added up into one element of the output, or steps of arithmetic that lead to it."""
+        """Terms summed into one element of the output, or arithmetic steps that lead to it."""
         ...
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """The largest scaled error, in units of the output's roundoff, that a correct candidate can show."""
+        """The largest scaled error of a correct candidate, in units of the output's roundoff."""
         ...

@@ -1,4 +1,4 @@
-"""An image with other sizes: each pixel is the nearest one of the input, or a mean of those around it."""
+"""Resizing of an image: each output pixel is the nearest input pixel, or a mean of its neighbours."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from convwright.core.tensor_spec import TensorSpec
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
-# One for each spatial dimension; None is the quotient of its sizes.
+# One per spatial dimension; None means the ratio of the sizes.
 Scales = tuple[float | None, ...]
-# What products of small errors add to a bound that counts them one by one.
+# Allowance for products of small errors in a bound that only adds errors.
 _SECOND_ORDER = 0.01
 
 
 class Interpolation(StrEnum):
-    """How a pixel of the output is computed: it is the nearest pixel of the input, or along each dimension the mean of
-    the two pixels between which it lies, weighted by its distance from them."""
+    """How an output pixel is computed: the nearest input pixel, or along each dimension the mean of the two pixels
+    around it, weighted by distance."""
 
     NEAREST = "nearest"
     LINEAR = "linear"
@@ -33,15 +33,15 @@ class Interpolation(StrEnum):
 
 @dataclass(frozen=True)
 class ResizeProblem(WrittenProblem):
-    """``y``, the image ``x`` with other sizes, as ``F.interpolate`` computes it.
+    """``y`` is the image ``x`` with other sizes, as ``F.interpolate`` computes it.
 
-    Neighbours in the output lie one *step* apart in the input. The step is the quotient of the sizes, or the reciprocal
-    of PyTorch's scale factor where ``scales`` has one. With ``aligned_corners`` the first and the last pixels of both
-    images lie at the same place, and scales mean nothing.
+    Neighbours in the output are one *step* apart in the input. The step is the ratio of the sizes, or the reciprocal of
+    PyTorch's scale factor if ``scales`` has one. With ``aligned_corners`` the first and last pixels of both images
+    coincide, and scales have no effect.
 
-    Positions are computed in fp32, and in fp64 for a mean of pixels in fp64. Where PyTorch's kernels for CPUs and GPUs
-    give different results, there is no problem: for a scale that is not the quotient of the sizes although the size
-    stays, or doubles (nearest pixels), and where rounding in fp64 decides which pixel is nearest.
+    Positions are computed in fp32; in fp64 for a mean of fp64 pixels. No problem exists where PyTorch's kernels for
+    CPUs and GPUs differ: for nearest pixels with a scale that differs from the ratio of the sizes while the size stays
+    the same or doubles, and where fp64 rounding decides which pixel is nearest.
 
     >>> problem = ResizeProblem.parse("resize linear mb32ic64ih28 oh56 dt:fp16")
     >>> problem.y.shape, problem.steps, problem.flops
@@ -75,7 +75,7 @@ class ResizeProblem(WrittenProblem):
         self._check_positions()
 
     def _scales_that_matter(self) -> Scales:
-        """The scales with None for one that gives the step of the sizes; nothing where all are such."""
+        """The scales, with None for one that equals the ratio of the sizes; empty if all do."""
         given = tuple(None if scale is None else float(scale) for scale in self.scales)
         if given and len(given) != len(self.sizes):
             raise BadInput(f"`scales` has one for each of {len(self.sizes)} dimensions, got {given}")
@@ -90,7 +90,7 @@ class ResizeProblem(WrittenProblem):
         return kept if any(scale is not None for scale in kept) else ()
 
     def _check_positions(self) -> None:
-        """Refuse what PyTorch's own kernels compute differently."""
+        """Refuse problems on which PyTorch's own kernels differ."""
         is_nearest = self.interpolation is Interpolation.NEAREST
         for dim, (size, out) in enumerate(self.sizes):
             scale = self.scales[dim] if self.scales else None
@@ -98,13 +98,13 @@ class ResizeProblem(WrittenProblem):
                 raise BadInput(f"PyTorch's kernels do not agree on {size} pixels that become {out} with scale {scale}")
             if not is_nearest and scale is not None and self._step(dim, scale) * (out - 0.5) - 0.5 >= size:
                 raise BadInput(f"with scale {scale} the last of {out} pixels lies beyond the {size} of the input")
-            if is_nearest and self.dtype is DType.FP64:  # some compute positions in fp64 there
+            if is_nearest and self.dtype is DType.FP64:  # some kernels compute positions in fp64 here
                 exact, step = self._exact_step(dim, scale), self._step(dim, scale)
                 if any(int(exact * at) != int(_fp32(step * at)) for at in range(out)):
                     raise BadInput(f"PyTorch's kernels do not agree on {size} pixels in fp64 that become {out}")
 
     def _step(self, dim: int, scale: float | None) -> float:
-        """As it is rounded where positions are computed in fp32."""
+        """The step, rounded to fp32 if positions are computed in fp32."""
         exact = self._exact_step(dim, scale)
         return exact if self.positions_in is DType.FP64 else _fp32(exact)
 
@@ -116,24 +116,24 @@ class ResizeProblem(WrittenProblem):
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
-        """For each spatial dimension the input's size and the output's."""
+        """The input's size and the output's, for each spatial dimension."""
         return tuple(zip(self.x.shape[2:], self.y.shape[2:], strict=True))
 
     @property
     def positions_in(self) -> DType:
-        """The arithmetic of positions: of nearest pixels it is always fp32."""
+        """The arithmetic of positions; always fp32 for nearest pixels."""
         is_double = self.x.dtype is DType.FP64 and self.interpolation is Interpolation.LINEAR
         return DType.FP64 if is_double else DType.FP32
 
     @once
     def steps(self) -> tuple[float, ...]:
-        """How far neighbours of the output lie apart in the input along each dimension, exactly."""
+        """The exact distance in the input between neighbours in the output, along each dimension."""
         scales = self.scales or (None,) * len(self.sizes)
         return tuple(self._step(dim, scale) for dim, scale in enumerate(scales))
 
     @property
     def shift(self) -> float:
-        """Where the centre of a pixel lies in it: a position is ``step * (place + shift) - shift``, at least 0."""
+        """The offset of a pixel's centre: a position is ``step * (place + shift) - shift``, at least 0."""
         return 0.0 if self.aligned_corners or self.interpolation is Interpolation.NEAREST else 0.5
 
     @property
@@ -152,7 +152,7 @@ class ResizeProblem(WrittenProblem):
 
     @property
     def bytes(self) -> int:
-        """Of a much larger input not all pixels are read."""
+        """For a much larger input, only the pixels that are read count."""
         each = 1 if self.interpolation is Interpolation.NEAREST else 2
         read = prod(min(size, each * out) for size, out in self.sizes) * prod(self.x.shape[:2])
         return read * self.x.dtype.nbytes + self.y.nbytes
@@ -162,7 +162,7 @@ class ResizeProblem(WrittenProblem):
         return 1 if self.interpolation is Interpolation.NEAREST else 2 ** len(self.sizes)
 
     def error_bound(self, arithmetic: Arithmetic) -> float:
-        """The nearest pixel is exact. Errors of a mean are divided by what each step may add, so that 1 is left."""
+        """1, for a mean: its errors are divided by what each step may add. A nearest pixel is exact."""
         return 1.0 + _SECOND_ORDER
 
 

@@ -1,7 +1,7 @@
 """The text form of a resize: ``resize linear mb32ic64ih28 oh56 dt:fp16 tag:nhwc align:corners``.
 
-The first sizes are those of the input, the next ones of the output. ``scale`` names scale factors that are not the
-quotients of these sizes, by dimension: ``scale:h=1.7,w=1.7``.
+The first sizes are the input's, the next ones the output's. ``scale`` names scale factors that differ from the ratios
+of these sizes, by dimension: ``scale:h=1.7,w=1.7``.
 
 >>> from convwright.core.kinds.resize import ResizeProblem
 >>> ResizeProblem.parse("resize nearest ic64ih28 oh56").key
@@ -48,7 +48,7 @@ def full(problem: ResizeProblem) -> str:
 
 
 def parse(text: str, make: type[ResizeProblem]) -> ResizeProblem:
-    """Read the text form, and ``make`` the problem of it."""
+    """Read the text form and build the problem by ``make``."""
     kind, *words = text.split()
     if kind != "resize" or len(words) < 3 or words[0] not in _HOW:
         raise BadInput(f"a resize is written like {_EXAMPLE}, nearest or linear, got {text!r}")
@@ -72,7 +72,7 @@ def _names(rank: int) -> str:
 
 
 def _output(word: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The output's sizes. A size that is not given is the size of the dimension before it."""
+    """The output's sizes. A missing size is taken from the dimension before it."""
     names = tuple(f"o{name}" for name in _names(len(shape)))
     sizes = named_sizes(word, names, "oh56")
     if names[0] not in sizes:
@@ -81,7 +81,7 @@ def _output(word: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _scales(text: str, names: str) -> tuple[float | None, ...]:
-    """One scale for all dimensions, or one for each that is named."""
+    """One scale for all dimensions, or one for each named dimension."""
     if "=" not in text:
         return (_number(text),) * len(names)
     found = dict[str, float]()

@@ -1,4 +1,4 @@
-"""Expressions over rows that PyTorch has a function for: softmax and norms."""
+"""Expressions over rows that equal functions of PyTorch: softmax and norms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convwright.core.record import Record
 
 
 def softmax(a: Expression) -> Expression:
-    """Powers of e that add up to 1 in each row.
+    """Softmax of each row.
 
     >>> str(softmax(Operand("a")))
     'exp(a - max(a)) / sum(exp(a - max(a)))'
@@ -19,7 +19,7 @@ def softmax(a: Expression) -> Expression:
 
 
 def normalized(a: Expression, eps: float) -> Expression:
-    """Each row with mean 0 and variance 1, but for ``eps``.
+    """Each row normalised to mean 0 and variance 1, up to ``eps``.
 
     >>> str(normalized(Operand("a"), 1e-05))
     '(a - mean(a)) * rsqrt(mean((a - mean(a)) * (a - mean(a))) + 1e-05)'
@@ -31,7 +31,7 @@ def normalized(a: Expression, eps: float) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class Norm(Record):
-    """``normalized(a) * scale + shift``, each an operand by name; None where there is no scale or no shift."""
+    """``normalized(a) * scale + shift``. Operands are named; None if there is no scale or no shift."""
 
     a: str
     eps: float
@@ -47,7 +47,7 @@ class Norm(Record):
 
 
 def norm_of(expression: Expression) -> Norm | None:
-    """The norm that an expression is.
+    """The norm that an expression equals, or None.
 
     >>> norm_of(Norm("a", 1e-05, "g", "b").expression)
     Norm(a='a', eps=1e-05, scale='g', shift='b')
@@ -62,7 +62,7 @@ def norm_of(expression: Expression) -> Norm | None:
 
 
 def _without(operator: str, expression: Expression) -> tuple[Expression, str | None]:
-    """The expression without an operand that is added to it or multiplied with it in the end."""
+    """The expression without its last operand of this operator, and that operand."""
     if isinstance(expression, Apply) and expression.operator == operator:
         inside, last = expression.arguments
         if isinstance(last, Operand):
@@ -71,6 +71,6 @@ def _without(operator: str, expression: Expression) -> tuple[Expression, str | N
 
 
 def softmax_of(expression: Expression) -> str | None:
-    """The operand whose softmax an expression is."""
+    """The operand whose softmax an expression equals, or None."""
     read = names(expression)
     return read[0] if len(read) == 1 and expression == softmax(Operand(read[0])) else None

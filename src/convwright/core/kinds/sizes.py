@@ -1,4 +1,4 @@
-"""Sizes, dtypes and strides of operands as words of a text form, whatever the kind."""
+"""Sizes, dtypes and strides of operands in text forms of any kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.errors import BadInput
 from convwright.naming import by, one_of, whole_number
 
-# Names of the dimensions by rank; other ranks have none, and are written 8x16x32.
+# Names of the dimensions by rank. Other ranks have none and are written 8x16x32.
 LETTERS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 _WORDS = {"n": "mb", "c": "ic", "d": "id", "h": "ih", "w": "iw"}
 _PLAIN = re.compile(r"\d+(x\d+)*")
@@ -31,7 +31,7 @@ def sizes_text(shape: tuple[int, ...]) -> str:
 
 
 def read_sizes(word: str) -> tuple[int, ...]:
-    """The shape that a word names. ``mb`` is 1 by default, and a spatial size is that of the dimension before it.
+    """The shape in a word. ``mb`` is 1 by default; a missing spatial size is taken from the dimension before it.
 
     >>> read_sizes("ic64ih56"), read_sizes("8x16")
     ((1, 64, 56, 56), (8, 16))
@@ -67,7 +67,7 @@ def named_sizes(word: str, known: tuple[str, ...], example: str) -> dict[str, in
 
 
 def tag_text(spec: TensorSpec) -> str:
-    """How an operand lies: a layout's name, or strides with slashes; and its alignment, where that is less than 16.
+    """An operand's layout: its name, or strides with slashes; and its alignment if that is less than 16.
 
     >>> tag_text(TensorSpec((4, 8), DType.FP32, (1, 4), 4)), tag_text(TensorSpec((5,), DType.FP32, (2,)))
     ('1/4@4', '/2')
@@ -78,7 +78,7 @@ def tag_text(spec: TensorSpec) -> str:
 
 
 def read_tag(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
-    """The operand that lies as ``tag`` says."""
+    """The operand with the layout of ``tag``."""
     order, at, aligned = tag.partition("@")
     alignment = whole_number("an alignment", aligned) if at else 16
     if "/" in order:
@@ -89,7 +89,7 @@ def read_tag(tag: str, shape: tuple[int, ...], dtype: DType) -> TensorSpec:
 
 
 def tags_text(x: TensorSpec, y: TensorSpec) -> str:
-    """How an input and an output lie: one tag where both lie alike, or ``x=…,y=…``."""
+    """The layouts of an input and an output: one tag if equal, else ``x=…,y=…``."""
     x_tag, y_tag = tag_text(x), tag_text(y)
     return x_tag if x_tag == y_tag else f"x={x_tag},y={y_tag}"
 
@@ -109,8 +109,7 @@ def read_tags(text: str) -> tuple[str, str]:
 
 
 def along(names: Iterable[str], given: Mapping[str, int], usual: Iterable[int]) -> tuple[int, ...]:
-    """A number for each axis. An axis that is not given has the number of the axis before it, or the usual one if no
-    axis before it is given.
+    """A number for each axis. A missing number is taken from the axis before it, or is the default if there is none.
 
     >>> along(("kd", "kh", "kw"), {"kh": 3}, (1, 1, 1))
     (1, 3, 3)
@@ -144,6 +143,6 @@ def read_flag(name: str, value: str) -> bool:
 
 
 def no_more(options: dict[str, str], kind: str, known: str, text: str) -> None:
-    """Refuse options that nobody has taken."""
+    """Refuse options that were not read."""
     if options:
         raise BadInput(f"{kind}'s options are {known}, got {next(iter(options))!r} in {text!r}")

@@ -1,4 +1,4 @@
-"""The text of any problem → the problem."""
+"""Read the text of any problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.core.kinds.resize import ResizeProblem
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
-# By the first word. A text that begins with none of these is a convolution's.
+# By the first word. Any other text is a convolution's.
 _PARSERS: Mapping[str, Callable[[str], Problem]] = {
     "linear": LinearProblem.parse,
     "pointwise": PointwiseProblem.parse,
@@ -31,7 +31,7 @@ def parse(text: str) -> Problem:
     ('conv', 'pointwise')
     """
     if not isinstance(text, str):
-        return ConvProblem.parse(text)  # which says what was expected
+        return ConvProblem.parse(text)  # its error says what was expected
     first, _, rest = text.strip().partition(" ")
     if first in _PARSERS:
         return _PARSERS[first](text)

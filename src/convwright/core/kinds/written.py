@@ -1,4 +1,4 @@
-"""What the kinds of problems share that have one output and a text form in a module of their own."""
+"""The base class of problems with one output and a text form in a module of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.core.tensor_spec import TensorSpec
 
 
 class TextForm(Protocol):
-    """A module that writes a kind of problem and reads it back."""
+    """A module that writes and reads the text form of a kind of problem."""
 
     def full(self, problem: Any, /) -> str: ...
 
@@ -19,7 +19,7 @@ class TextForm(Protocol):
 
 
 class WrittenProblem(Record):
-    """A problem that prints as its ``key``, which ``text_form`` writes and reads, and whose output is ``y``."""
+    """A problem that prints as its ``key``, written and read by ``text_form``. Its output is ``y``."""
 
     TOLD: ClassVar = ("kind", "key")
     text_form: ClassVar[TextForm]
@@ -27,7 +27,7 @@ class WrittenProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form; the docstring of its module says what it holds."""
+        """Read the text form, which its module's docstring describes."""
         problem: Self = cls.text_form.parse(text, cls)
         return problem
 

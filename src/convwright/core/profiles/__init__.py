@@ -13,14 +13,14 @@ from convwright.errors import BadInput
 
 
 def names() -> tuple[str, ...]:
-    """The devices that can be asked about by name."""
+    """The devices that are known by name."""
     return tuple(sorted(f.name[:-5] for f in resources.files(__name__).iterdir() if f.name.endswith(".json")))
 
 
 @lru_cache
 def record(name: str) -> dict[str, Any]:
-    """What is written about the device called ``name``: the datasheet's rates with the clocks that they hold at, and
-    the property record that cuDNN plans from."""
+    """The record of the device ``name``: the datasheet's rates with their clocks, and the property record that cuDNN
+    plans from."""
     if name not in names():
         raise BadInput(f"device must be cpu, cuda, cuda:1, … or one of {', '.join(names())}, got {name!r}")
     read: dict[str, Any] = strict_json.loads((resources.files(__name__) / f"{name}.json").read_text())
@@ -29,7 +29,7 @@ def record(name: str) -> dict[str, Any]:
 
 @lru_cache
 def profile(name: str) -> DeviceFacts:
-    """The facts of the device called ``name``. Its peaks are what all multiprocessors do at ``clock_mhz``.
+    """The facts of the device ``name``. Its peaks are for all multiprocessors at ``clock_mhz``.
 
     >>> profile("h200").sm_count
     132
@@ -46,8 +46,8 @@ def profile(name: str) -> DeviceFacts:
         memory_bytes=properties["totalGlobalMem"],
         cache_bytes=properties["l2CacheSize"],
         bandwidth_bytes_per_us=written["bandwidth_gb_per_s"] * 1e3,
-        # Datasheets give some rates at a lower clock than the highest. What runs for a short time runs at the highest,
-        # and a limit must hold for that too.
+        # Datasheets give some rates at a lower clock than the highest. Short kernels run at the highest, and a limit
+        # must hold for them too.
         peak_flops_per_us=tuple(
             (Arithmetic(rate), tera * 1e6 * clock_mhz / written["peak_clock_mhz"][rate]) for rate, tera in rates.items()
         ),
@@ -57,7 +57,7 @@ def profile(name: str) -> DeviceFacts:
 
 
 def profile_for(device_name: str) -> DeviceFacts | None:
-    """The profile of the device that the driver calls ``device_name``, if there is one.
+    """The profile for the driver's ``device_name``, if there is one.
 
     A slice of a GPU (MIG) has its whole GPU's profile.
 

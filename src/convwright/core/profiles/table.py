@@ -11,7 +11,7 @@ _NONE = "–"
 
 
 def markdown() -> str:
-    """What every profile says, one row each: rates as their datasheets give them, in TFLOP/s."""
+    """All profiles, one row each: rates from their datasheets, in TFLOP/s."""
     header = ("name", "device", "arch", "SMs", "MHz", "L2 MB", "memory GB", "GB/s", *_RATES)
     rows = [_row(header), _row("---" for _ in header), *(_row(_cells(name)) for name in names())]
     return "\n".join(rows) + "\n"
@@ -37,7 +37,7 @@ def _cells(name: str) -> list[str]:
 
 
 def _rate(written: dict[str, dict[str, float]], rate: str) -> str:
-    """A rate, and the clock that it holds at where that is not the highest."""
+    """A rate, with its clock if that is not the highest."""
     if rate not in written["peak_tflops"]:
         return _NONE
     tflops, clock_mhz = written["peak_tflops"][rate], written["peak_clock_mhz"][rate]
