@@ -202,23 +202,24 @@ def test_links_cost_time() -> None:
         (
             [replace(ONCE, name=name, deadline_s=15.0) for name in "abc"],
             [replace(FAST, count=2)],
-            "job 'c' does not fit beside the 2 jobs ahead of it: their deadlines are too short for all of them",
+            "job 'c' does not fit together with the 2 jobs before it: their deadlines are too short for all of them",
         ),
         (
             [replace(CAMERA, name=name, rate_per_s=0.2) for name in "ab"],
             [replace(FAST, memory_bytes=15)],
-            "job 'b' does not fit beside the job ahead of it: there is too little memory for the models of all streams",
+            "job 'b' does not fit together with the job before it: there is too little memory for the models of "
+            "all streams",
         ),
         (
             [replace(CAMERA, name=name) for name in "ab"],
             [FAST],
-            "job 'b' does not fit beside the job ahead of it: their rates are above what all devices together run",
+            "job 'b' does not fit together with the job before it: their rates are above what all devices together run",
         ),
         (
             [ONCE, CAMERA],
             [FAST],
-            "job 'cam' does not fit beside the job ahead of it: streams and one-off jobs do not share a device, and "
-            "there are too few devices",
+            "job 'cam' does not fit together with the job before it: streams and one-off jobs do not share a device, "
+            "and there are too few devices",
         ),
     ],
 )

@@ -60,5 +60,5 @@ def test_no_stream_no_simulation() -> None:
     placement = place(
         [Job("a", "net", (1,), images=1)], [Device("gpu", 9)], [Estimate("net", "gpu", 1, Interval(1.0, 1.0, 1.0), 1)]
     )
-    with pytest.raises(BadInput, match=r"^a simulation needs a stream, and every job of the placement is run once$"):
+    with pytest.raises(BadInput, match=r"^a simulation needs a stream: give a job of the placement a rate_per_s"):
         simulate(placement)

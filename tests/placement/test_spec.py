@@ -83,8 +83,8 @@ def test_a_file(tmp_path: Path) -> None:
             "low = 2500.0",
             ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu'",
         ),
-        ("[[device]]", "[[machine]]", ", line 16 has 'machine' where only job, device, model and estimate are known"),
-        ("images = 1000", "images = ", " is no TOML: Invalid value (at line 6, column 10)"),
+        ("[[device]]", "[[machine]]", ", line 16 has 'machine'; known tables are job, device, model and estimate"),
+        ("images = 1000", "images = ", " is not TOML: Invalid value (at line 6, column 10)"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(old: str, new: str, sentence: str) -> None:

@@ -111,7 +111,7 @@ def test_a_model_in_its_file_predicts_the_same(learned: Learned, tmp_path: Path)
 def test_a_model_of_another_device_is_refused(learned: Learned, tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     models.save(learned.predictor, path)
-    with pytest.raises(BadInput, match="is a model of NVIDIA H200, and times of another are asked for"):
+    with pytest.raises(BadInput, match="is a model of NVIDIA H200, but times of another are needed"):
         served(replace(DEVICE, name="another"), model=path)
     with pytest.raises(BadInput, match=r"nowhere\.npz cannot be read as a time model"):
         served(DEVICE, model=tmp_path / "nowhere.npz")

@@ -87,13 +87,13 @@ def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
     ]  # fmt: skip
     for each in wrong:
         power.write_text(strict_json.dumps(each))
-        with pytest.raises(BadInput, match="is no model of power"):
+        with pytest.raises(BadInput, match="is not a model of power"):
             models.served(DEVICE, model=place)
     power.write_text(strict_json.dumps(said | {"device": "NVIDIA H100"}))
-    with pytest.raises(BadInput, match="is a model of NVIDIA H100, and power of NVIDIA H200 is asked for"):
+    with pytest.raises(BadInput, match="is a model of NVIDIA H100, but power of NVIDIA H200 is needed"):
         models.served(DEVICE, model=place)
     power.write_text("{")
-    with pytest.raises(BadInput, match="is no model of power"):
+    with pytest.raises(BadInput, match="is not a model of power"):
         models.served(DEVICE, model=place)
     models.save(learn(observations(), DEVICE, tried=1).predictor, place)
     assert not power.exists()

@@ -77,7 +77,7 @@ def test_other_files_are_one_sentence(tmp_path: Path) -> None:
     np.save(array, np.ones(3))
     for content in (b"", b"text", b"PK\x03\x04 half a zip", array.getvalue()):
         (tmp_path / "m").write_bytes(content)
-        with pytest.raises(BadInput, match="is no time model"):
+        with pytest.raises(BadInput, match="is not a time model"):
             load(tmp_path / "m")
     with pytest.raises(BadInput, match="cannot be read as a time model"):
         load(tmp_path / "absent")

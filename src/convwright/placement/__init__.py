@@ -1,7 +1,7 @@
-"""Which jobs run on which devices, and with which batch sizes, by predictions that are given. No torch.
+"""Decide which jobs run on which devices with which batch sizes, from given predictions. No torch.
 
 Input: jobs, devices, and estimates of each job on each device. Output: the best placement, with its schedule, a lower
-bound, and what limits it; the curve of two objectives; latencies from a simulation; what came of it on a cluster.
+bound, and what limits it; a curve of two objectives; simulated latencies; the results of a run on a cluster.
 Read first: ``jobs``, ``ways``, ``place``.
 """
 

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does for a placement: it builds the engine of a job, and runs batches."""
+"""The task of a cluster worker: build the engine of a job, and run batches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from convwright.engine.engine import Engine
 
-# On a GPU so many batches are begun before the clock is looked at: to look makes it wait.
+# On a GPU this many batches start between two looks at the clock, each of which makes it wait.
 _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """Batches of one job. ``model`` is pickled: a module, an example of its input, and a precision or None. It runs on
-    the CPU, or on the worker's GPU if it has one. A stream has a ``rate_per_s``, and lasts ``seconds``; another job
-    ends after all ``images``, or after so long."""
+    the worker's GPU if there is one, else on the CPU. A stream has a ``rate_per_s`` and lasts ``seconds``. Any other
+    job ends after all ``images``, or after this time."""
 
     key: str
     model: bytes
@@ -30,20 +30,19 @@ class Task:
 
 
 class Done(NamedTuple):
-    """How many batches ran, for how long in all, and how long it took to build the engine, be it for an earlier
-    task."""
+    """The number of batches run, their total time, and the time to build the engine, possibly for an earlier task."""
 
     batches: int
     run_s: float
     built_s: float
 
 
-# Engines, and how long it took to build each.
+# Engines, and the time to build each.
 _engines: dict[tuple[str, bytes, int, bool], tuple[Engine, float]] = {}
 
 
 def work(task: Task) -> Done:
-    """Run a task. Its engine is kept for tasks after it."""
+    """Run a task. Its engine is kept for later tasks."""
     name = task.key, task.model, task.batch, task.on_cpu
     if name not in _engines:
         begun = perf_counter()

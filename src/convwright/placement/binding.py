@@ -1,4 +1,4 @@
-"""What limits a placement: what is done last, and what the objective would be better without."""
+"""The limits of a placement: what finishes last, and which limits the objective would improve without."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.placement.solve import OutOfTime, Solved, solve
 
 
 def binding(question: Question, solved: Solved, *, until: float) -> tuple[Binding, ...]:
-    """The instances that are done last where that counts, and each limit that is found to bind until the clock says
-    ``until``, found by solving the question without it."""
+    """The instances that finish last, if that counts, and each limit found to bind before the clock reaches ``until``,
+    by solving the question without it."""
     found = list(_last(question, solved))
     for what, easier in _easier(question):
         left = until - perf_counter()
@@ -39,7 +39,7 @@ def _last(question: Question, solved: Solved) -> Iterator[Binding]:
 
 
 def _easier(question: Question) -> Iterator[tuple[str, Question]]:
-    """The question without one of its limits, and in words which."""
+    """The question without one of its limits, and the limit in words."""
     for place, job in enumerate(question.jobs):
         if job.deadline_s is not None:
             jobs = (*question.jobs[:place], replace(job, deadline_s=None), *question.jobs[place + 1 :])

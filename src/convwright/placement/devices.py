@@ -1,4 +1,4 @@
-"""A device that jobs can run on, and how many equal ones there are."""
+"""A device that jobs can run on, and how many equal ones exist."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from convwright.naming import check_above_0, check_not_below_0, is_whole
 
 @dataclass(frozen=True, slots=True)
 class Device(Record):
-    """``count`` equal devices. ``power_cap_w`` and ``price_per_hour`` are of each; None is no cap, or an unknown price.
+    """``count`` equal devices. ``power_cap_w`` and ``price_per_hour`` apply to each; None means no cap, or an unknown
+    price.
 
-    ``links`` are bandwidths in bytes per second to named places, which each of the devices has for itself. What lies on
-    the device itself needs no link. ``kind`` is what predictions know the device by ("h200"); None is its ``name``.
+    ``links`` are bandwidths in bytes per second to named places; each device has its own. Data on the device itself
+    needs no link. ``kind`` is the name of the device for predictions ("h200"); None means ``name``.
 
     >>> Device("a100", 40 * 10**9, count=2, links=(("host", 20e9),)).instances
     ('a100/0', 'a100/1')
@@ -52,5 +53,5 @@ class Device(Record):
         return tuple(f"{self.name}/{number}" for number in range(self.count))
 
     def bandwidth(self, place: str | None) -> float | None:
-        """Bytes per second to a place; None where there is no link, infinite where no way has to be gone."""
+        """Bytes per second to a place; None without a link, infinite if the data is there already."""
         return inf if place is None or place == self.name else dict(self.links).get(place)

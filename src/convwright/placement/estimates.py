@@ -1,4 +1,4 @@
-"""What is predicted, or was measured, of one batch of a job on a device."""
+"""The predicted or measured time, memory and power of one batch of a job on a device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.naming import check_above_0, check_not_below_0, is_whole
 
 @dataclass(frozen=True, slots=True)
 class Estimate(Record):
-    """A batch of jobs of a ``key`` on a ``device``: its time, all the memory it needs, weights included, and the mean
-    power while it runs, None where that is not known."""
+    """A batch of jobs with this ``key`` on a ``device``: its time, its total memory including weights, and its mean
+    power, None if unknown."""
 
     key: str
     device: str

@@ -10,12 +10,12 @@ from convwright.placement.question import Question
 from convwright.placement.solve import OutOfTime, solve
 from convwright.placement.ways import ways_of, why_nowhere
 
-_LIMIT_S = 10.0  # for each of the questions that are asked here
+_LIMIT_S = 10.0  # for each question solved here
 
 
 def why_infeasible(question: Question) -> str:
-    """Names a job that cannot run even alone, or the first job, in the given order, that does not fit beside those
-    before it."""
+    """A sentence that names a job that cannot run even alone, or else the first job, in the given order, that does not
+    fit with those before it."""
     for job in question.jobs:
         if not ways_of(question, job):
             return why_nowhere(question, job)
@@ -23,14 +23,14 @@ def why_infeasible(question: Question) -> str:
         limits = " and ".join(f"{name} at most {limit:g}" for name, limit in question.at_most)
         return f"no placement of all jobs, from {question.jobs[0].name!r} on, has {limits}"
     question = replace(question, at_most=())
-    least, most = 1, len(question.jobs)  # so many jobs fit, or do not
+    least, most = 1, len(question.jobs)  # the largest number of jobs that fit lies between them
     while least < most:
         middle = (least + most) // 2
         least, most = (middle + 1, most) if _fits(_with_jobs(question, middle)) else (least, middle)
     job, ahead = question.jobs[most - 1], most - 1
     reason = next(_reasons(_with_jobs(question, most)), "there are too few devices")
-    others = "the job ahead of it" if ahead == 1 else f"the {ahead} jobs ahead of it"
-    return f"job {job.name!r} does not fit beside {others}: {reason}"
+    others = "the job before it" if ahead == 1 else f"the {ahead} jobs before it"
+    return f"job {job.name!r} does not fit together with {others}: {reason}"
 
 
 def _with_jobs(question: Question, count: int) -> Question:
@@ -38,7 +38,7 @@ def _with_jobs(question: Question, count: int) -> Question:
 
 
 def _reasons(question: Question) -> Iterator[str]:
-    """What a placement would be found without."""
+    """Each limit without which a placement exists, as a reason."""
     if any(job.deadline_s for job in question.jobs) and _fits(_without_deadlines(question)):
         yield "their deadlines are too short for all of them"
     plenty = tuple(replace(device, memory_bytes=2**62) for device in question.devices)
@@ -58,7 +58,7 @@ def _without_deadlines(question: Question) -> Question:
 
 
 def _fits(question: Question) -> bool:
-    """Whether there is a placement; one that is not found in time is taken to exist."""
+    """Whether there is a placement. If the solver runs out of time, one is assumed to exist."""
     try:
         return solve(question, gap=1e9, limit_s=_LIMIT_S) is not None
     except OutOfTime:

@@ -11,11 +11,11 @@ from convwright.naming import check_above_0, check_not_below_0, is_whole
 
 @dataclass(frozen=True, slots=True)
 class Job(Record):
-    """What is to be run. ``key`` names the model and its input size: estimates are found by it.
+    """A model to be run. ``key`` names the model and its input size; estimates are found by it.
 
-    A job has ``images``, a count that is run once, or ``rate_per_s``, a stream of so many images per second.
-    ``deadline_s`` is by when all images are done, counted from now; for a stream it is the latency of an image.
-    ``source`` is the device or host where the input lies and where the results go; None is on any device.
+    A job has ``images``, a number to be run once, or ``rate_per_s``, a stream of so many images per second.
+    ``deadline_s`` is the time from now by which all images must be done; for a stream, the latency of an image.
+    ``source`` is the device or host of the input and the results; None means every device.
 
     >>> Job("night run", "resnet50 224", (1, 32), images=10_000, deadline_s=3600.0).is_stream
     False
@@ -56,7 +56,7 @@ class Job(Record):
 
     @property
     def bytes_per_image(self) -> int:
-        """What is moved for an image, in and out."""
+        """Bytes moved for an image, in and out."""
         return self.bytes_in + self.bytes_out
 
 

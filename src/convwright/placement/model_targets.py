@@ -1,4 +1,4 @@
-"""Where the model of a key is found, so that what no estimate says of it can be predicted."""
+"""Where to find the model of a key, so that missing estimates can be predicted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from convwright.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget(Record):
-    """``target`` is module:function, or path/to/file.py:function, which returns a model and an example of its input.
+    """``target`` is module:function, or path/to/file.py:function. The function returns a model and an example input.
 
-    ``dtype`` casts both first; ``precision`` is "fp16", "bf16" or "tf32" for all layers, between inputs and outputs of
-    the model's own type.
+    ``dtype`` casts both first. ``precision`` is "fp16", "bf16" or "tf32" for all layers; inputs and outputs keep the
+    model's own type.
     """
 
     key: str

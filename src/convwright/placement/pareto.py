@@ -1,4 +1,4 @@
-"""The curve of two objectives: how much of one the other costs."""
+"""The trade-off curve of two objectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.placement.place import place
 from convwright.placement.placement import Placement
 from convwright.placement.question import Objective
 
-# The solver's tolerance is 1e-6 of a limit; what was reached has to be reachable again.
+# The solver's tolerance is 1e-6 of a limit; a value that was reached must be reachable again.
 _ROOM = 1 + 2e-6
 
 
@@ -31,9 +31,9 @@ def pareto(
 ) -> tuple[Placement, ...]:
     """Placements of which none is better in both objectives, from the least ``first`` to the least ``second``.
 
-    Between these ends, ``first`` is made least with ``second`` at most so much, for values in equal steps; then
-    ``second`` with that ``first``. So there are ``points`` at most, and fewer where some are the same. ``settings`` go
-    to ``place``. Each point takes two calls of it, each with its own ``limit_s``.
+    Between these ends, ``first`` is minimised under limits of ``second`` in equal steps; then ``second`` under the
+    ``first`` found. There are at most ``points``, fewer if some coincide. ``settings`` are options of ``place``. Each
+    point needs two calls of it, each with its own ``limit_s``.
     """
     if not (is_whole(points) and points >= 2):
         raise BadInput(f"points must be a whole number of at least 2, got {points!r}")
@@ -44,13 +44,13 @@ def pareto(
     limits = dict(at_most or {})
 
     def best(objective: Objective, than: Objective, limit: float | None) -> Placement:
-        """The least of an objective within a limit of another, and then of that other."""
+        """Minimise an objective under a limit of another, then minimise that other."""
         within = limits if limit is None else _within(limits, than, limit)
         found = place(*given, objective, at_most=within, explain=False, **settings)
         again = _within(within, objective, found.value * _ROOM)
         try:
             return place(*given, than, at_most=again, explain=False, **settings)
-        except Refused:  # within less than the solver's tolerance, or in too short a time
+        except Refused:  # infeasible by less than the solver's tolerance, or out of time
             return found
 
     ends = best(one, other, None), best(other, one, None)
@@ -67,12 +67,12 @@ def _within(limits: Mapping[str, float], objective: Objective, limit: float) -> 
 
 def _figure(placement: Placement, objective: Objective) -> float:
     figure = placement.figure(objective)
-    assert figure is not None  # it counted in the placement
+    assert figure is not None  # the placement counted it
     return figure
 
 
 def _is_beaten(figures: list[tuple[float, float]], place: int) -> bool:
-    """Whether another point is as good in both; of equal ones the first stays."""
+    """Whether another point is at least as good in both; of equal ones the first stays."""
     own = figures[place]
     for index, other in enumerate(figures):
         as_good = all(a <= b * (1 + 1e-9) for a, b in zip(other, own, strict=True))

@@ -1,4 +1,4 @@
-"""A placement of many jobs made better in parts: the jobs of a few instances at a time, by the integer program."""
+"""Improve a placement of many jobs in parts: an integer program for the jobs of a few instances at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convwright.placement.program import PlacementProgram
 from convwright.placement.question import Objective, Question
 from convwright.placement.ways import Way
 
-_PART_S = 1.5  # a part that takes longer is left as it is found by then
-_QUICK_S = 0.3  # one that takes less and is no better could have been larger
+_PART_S = 1.5  # time limit of a part
+_QUICK_S = 0.3  # a part that took less without an improvement was too small
 _GAP = 0.002
-_LESS = 1 - 1e-4  # what is worth a change
+_LESS = 1 - 1e-4  # the least improvement worth a change
 
 
 def better_in_parts(
@@ -27,10 +27,10 @@ def better_in_parts(
     limit_s: float,
     seed: int = 0,
 ) -> tuple[Placed, ...]:
-    """``placed``, or what is better in an objective that nothing else limits; the search ends at ``enough`` of it.
+    """``placed``, or a placement with a better value of the only limited objective. The search stops at ``enough``.
 
-    Each part has instances at random, and for a makespan the one that is done last. The more instances it has, the
-    better it can become and the longer that takes, so their number follows the times that parts take.
+    Each part has random instances and, for a makespan, the one that finishes last. More instances allow larger
+    improvements but take longer, so their number follows the times of earlier parts.
     """
     until, random = perf_counter() + limit_s, Random(seed)
     best, size, instances = tuple(placed), 3, every_instance(question)
@@ -42,7 +42,7 @@ def better_in_parts(
         if took_s > 0.9 * _PART_S:
             size = max(2, size - 1)
         elif changed is None and took_s < _QUICK_S:
-            if len(part) == len(instances):  # nothing is better, but for the gap of parts
+            if len(part) == len(instances):  # nothing is better, up to the gap of parts
                 break
             size += 1
         best = best if changed is None else changed
@@ -71,7 +71,7 @@ def _placed_anew(
     *,
     limit_s: float,
 ) -> tuple[Placed, ...] | None:
-    """The jobs of a part of the instances placed anew among these; None where that is no better."""
+    """The jobs of a part of the instances, placed again among these; None if that is no better."""
     inside = [each for each in placed if each.instances[0] in part]
     if not inside:
         return None

@@ -1,4 +1,4 @@
-"""The schedule of a placement as a picture: a line for each instance, time from left to right."""
+"""Draw the schedule of a placement: a line for each instance, time from left to right."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NARROW = 0.04  # of the width: a shorter run has no room for its name
 
 
 def draw(placement: Placement, path: Path | str) -> None:
-    """Write a picture of a placement. One-off jobs are bars from their start to their end; streams are hatched, and as
-    high as the part of the time that their instance spends on them."""
+    """Draw a placement. One-off jobs are bars from start to end. Streams are hatched, with a height that shows the
+    share of the instance's time."""
     path = picture_path(path)
     from matplotlib.figure import Figure
 

@@ -43,20 +43,20 @@ def place(
     limit_s: float = 30.0,
     explain: bool = True,
 ) -> Placement:
-    """Which jobs run on which devices and with which batch sizes, so that an objective is least: "makespan", "energy",
-    "latency" (of streams) or "cost". ``at_most`` limits others, such as ``{"energy": 5000.0}``.
+    """Choose devices and batch sizes for jobs so that an objective is least: "makespan", "energy", "latency" (of
+    streams) or "cost". ``at_most`` limits others, such as ``{"energy": 5000.0}``.
 
-    A one-off job runs as a whole on one device, and jobs on a device one after another; its input is moved, then it
-    runs, then its results are moved. A stream runs on as few equal devices as its rate needs, of which streams use at
-    most the part ``utilisation`` of their time; all models of a device's streams are in its memory at once. A device
-    serves streams or runs one-off jobs. Streams run for ``period_s`` in energy and cost.
+    A one-off job runs as a whole on one device, and jobs on a device one after another: its input is moved, it runs,
+    its results are moved. A stream runs on as few equal devices as its rate needs, each busy with streams for at most
+    the share ``utilisation`` of its time; the models of all streams of a device are in its memory together. A device
+    serves either streams or one-off jobs. For energy and cost, streams run for ``period_s``.
 
-    ``models`` has for the key of a job a model and an example of its input, and may have the precision of its layers:
-    what no estimate says of it is predicted, as ``predict`` does, with the findings of the ``store``.
+    ``models`` maps the key of a job to a model, an example of its input and optionally a precision. Missing estimates
+    are predicted with it, as in ``predict``, using the findings of the ``store``.
 
-    The search ends when the objective is proven to be at most the part ``gap`` from the best, or after ``limit_s``
-    seconds. ``explain`` finds what limits a proven placement, and how far each estimate may be wrong, in what is left
-    of these.
+    The search ends when the objective is proven to be within the share ``gap`` of the best, or after ``limit_s``
+    seconds. ``explain`` uses the remaining time to find what limits a proven placement, and how far each estimate may
+    be wrong.
 
     >>> from convwright.core.finding import Interval
     >>> jobs = [Job("a", "net", (8,), images=800), Job("b", "net", (8,), images=400)]
@@ -86,7 +86,7 @@ def place(
     if not explain:
         return found
     if not found.proven:
-        return replace(found, binds=binding(question, solved, until=begun))  # which has no time to solve anything
+        return replace(found, binds=binding(question, solved, until=begun))  # no time to solve anything else
     until = begun + limit_s
     return replace(
         found,
@@ -97,7 +97,7 @@ def place(
 
 
 def placement_of(question: Question, solved: Solved) -> Placement:
-    """What is known of a solution without solving anything else."""
+    """The placement of a solution, without solving anything else."""
     placed, by_place = solved.placed, by_instance(solved.placed)
     jobs = {job.name: job for job in question.jobs}
     runs, end = [], makespan(placed)

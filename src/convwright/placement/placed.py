@@ -1,4 +1,4 @@
-"""Jobs on instances of devices, and what that comes to."""
+"""Jobs on instances of devices, and the resulting objectives."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convwright.core.record import Record
 from convwright.placement.question import Objective, Question
 from convwright.placement.ways import Way
 
-Instance = tuple[str, int]  # a device, and which of the equal ones
+Instance = tuple[str, int]  # a device, and the number of one of its equal copies
 
 
 @dataclass(frozen=True, slots=True)
 class Placed(Record):
-    """A job's way, and on which of the equal devices it runs."""
+    """A job's way, and the instances that it runs on."""
 
     way: Way
     numbers: tuple[int, ...]
@@ -26,7 +26,7 @@ class Placed(Record):
 
 
 def by_instance(placed: Iterable[Placed]) -> dict[Instance, list[Way]]:
-    """The ways on each instance that has some."""
+    """The ways on each instance in use."""
     found: dict[Instance, list[Way]] = {}
     for each in placed:
         for instance in each.instances:
@@ -35,7 +35,7 @@ def by_instance(placed: Iterable[Placed]) -> dict[Instance, list[Way]]:
 
 
 def makespan(placed: Iterable[Placed]) -> float:
-    """Seconds until the last one-off job is done; streams last."""
+    """Seconds until the last one-off job is done; streams run all the time."""
     return max((sum(way.busy_s for way in ways if not way.share) for ways in by_instance(placed).values()), default=0.0)
 
 
@@ -52,20 +52,20 @@ def cost(question: Question, placed: Sequence[Placed]) -> float | None:
 
 
 def latency(question: Question, placed: Iterable[Placed]) -> float | None:
-    """The mean over all images of streams; None without streams."""
+    """The mean latency over all images of streams; None without streams."""
     weights = latency_weights(question)
     found = [weights[way.job] * way.latency_s for way in (each.way for each in placed) if way.latency_s is not None]
     return sum(found) if found else None
 
 
 def latency_weights(question: Question) -> dict[str, float]:
-    """The part of all images that each stream has."""
+    """The share of all images that each stream has."""
     rates = {job.name: job.rate_per_s for job in question.jobs if job.rate_per_s is not None}
     return {name: rate / sum(rates.values()) for name, rate in rates.items()}
 
 
 def measure(question: Question, placed: Sequence[Placed], objective: Objective) -> float | None:
-    """What a placement comes to in one objective; None where that is not known."""
+    """The value of a placement in one objective; None if unknown."""
     if objective is Objective.MAKESPAN:
         return makespan(placed)
     if objective is Objective.ENERGY:
@@ -74,7 +74,7 @@ def measure(question: Question, placed: Sequence[Placed], objective: Objective) 
 
 
 def value_of(question: Question, placed: Sequence[Placed]) -> float:
-    """What a placement comes to in the objective. It is known in what counts, but for a latency without streams."""
+    """The value of a placement in the objective; 0 for a latency without streams."""
     return measure(question, placed, question.objective) or 0.0
 
 
@@ -83,7 +83,7 @@ def every_instance(question: Question) -> list[Instance]:
 
 
 def in_order(question: Question, ways: Iterable[Way]) -> list[Way]:
-    """One-off jobs in the order in which most deadlines are met: by their deadlines."""
+    """One-off jobs in the order that meets most deadlines: by deadline."""
     deadlines = {job.name: job.deadline_s or inf for job in question.jobs}
     return sorted((way for way in ways if not way.share), key=lambda way: (deadlines[way.job], way.job))
 

@@ -1,4 +1,4 @@
-"""A placement: which jobs run on which devices, when, and what that comes to."""
+"""A placement: which jobs run on which devices, when, and the resulting objectives."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from convwright.placement.jobs import Job
 from convwright.placement.question import Objective
 from convwright.placement.ways import Way
 
-SAME = 1e-6  # of the objective: what the solver cannot tell apart
+SAME = 1e-6  # relative difference of objectives that the solver cannot distinguish
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Record):
-    """A job, how it runs, and on which instances: one, or several equal ones that share a stream."""
+    """A job, its way, and its instances: one, or several equal ones that share a stream."""
 
     job: Job
     way: Way
@@ -36,7 +36,7 @@ class Run(Record):
 
 @dataclass(frozen=True, slots=True)
 class Binding(Record):
-    """A limit without which the objective would be ``value``, which is better; None where only the time is said."""
+    """A limit without which the objective would improve to ``value``; None if the limit is only what finishes last."""
 
     what: str
     value: float | None
@@ -44,8 +44,8 @@ class Binding(Record):
 
 @dataclass(frozen=True, slots=True)
 class Margin(Record):
-    """How many times as long as estimated a job may run until the decision changes: another way of this job is better
-    than the placement as it stands, or that does not hold any more. Infinite where it never changes."""
+    """The factor by which a job may exceed its estimated time before the decision changes: another way of this job is
+    better, or the placement becomes infeasible. Infinite if it never changes."""
 
     job: str
     factor: float
@@ -54,8 +54,8 @@ class Margin(Record):
 
 @dataclass(frozen=True, slots=True)
 class Doubt(Record):
-    """A job on a device of which the interval of the estimate holds times that change the decision. ``gain`` is how
-    much of the objective depends on it at most."""
+    """A job on a device whose estimate's interval holds times that change the decision. ``gain`` is the most that the
+    objective can change."""
 
     job: str
     device: str
@@ -66,10 +66,10 @@ class Doubt(Record):
 class Placement(Record):
     """The decision for all jobs. No placement has an objective below ``bound``.
 
-    ``utilisation`` is the part of its time that an instance is busy: with streams, or with one-off jobs until the
-    makespan. ``energy_j`` and ``cost`` are None where an estimate has no power or a device no price, ``latency_s``
-    where no job is a stream. ``binds``, ``margins`` and ``measure_first`` are None where there was no time to find
-    them, or where the placement is not proven to be the best; a job that is missing in ``margins`` had no time left.
+    ``utilisation`` is the share of time that an instance is busy: with streams, or with one-off jobs until the
+    makespan. ``energy_j`` and ``cost`` are None if an estimate has no power or a device no price, ``latency_s`` if no
+    job is a stream. ``binds``, ``margins`` and ``measure_first`` are None if there was no time to find them, or if the
+    placement is not proven to be the best. A job missing in ``margins`` had no time left.
     """
 
     TOLD: ClassVar = ("gap",)
@@ -90,7 +90,7 @@ class Placement(Record):
 
     @property
     def gap(self) -> float:
-        """What could be gained at most, as a part of the objective."""
+        """The most that could be gained, as a share of the objective."""
         return max(0.0, (self.value - self.bound) / self.value) if self.value else 0.0
 
     @property
@@ -99,7 +99,7 @@ class Placement(Record):
         return self.gap <= SAME
 
     def figure(self, objective: Objective) -> float | None:
-        """What the placement comes to in an objective."""
+        """The value of the placement in an objective."""
         figures = {
             Objective.MAKESPAN: self.makespan_s,
             Objective.ENERGY: self.energy_j,

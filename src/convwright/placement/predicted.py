@@ -1,4 +1,4 @@
-"""Estimates of models that nobody has measured: predictions of their engines."""
+"""Predict estimates that nobody has measured, from the plans of engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Model(NamedTuple):
-    """A model, an example of its input, and the precision of its layers, as ``optimize`` takes them."""
+    """A model, an example of its input, and the precision of its layers, as for ``optimize``."""
 
     module: nn.Module
     example: Any
@@ -26,7 +26,7 @@ class Model(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """An engine that is to be predicted: of the model of ``key``, for batches of one size, on one device."""
+    """An engine to predict: of the model of ``key``, for one batch size, on one device."""
 
     key: str
     batch: int
@@ -42,7 +42,7 @@ def with_predictions(
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
 ) -> tuple[Estimate, ...]:
-    """The estimates that are given, and predictions of all others that jobs with a model can need. Nothing runs."""
+    """The given estimates, and predictions of all others that jobs with a model may need. Nothing runs."""
     given = tuple(estimates)
     asked = list(missing(jobs, devices, given, models))
     return (*given, *_predicted(asked, models, store, progress)) if asked else given
@@ -51,7 +51,7 @@ def with_predictions(
 def missing(
     jobs: Iterable[Job], devices: Iterable[Device], estimates: Iterable[Estimate], models: Iterable[str]
 ) -> Iterator[Asked]:
-    """What has a model and no estimate, batches of one size after another."""
+    """Estimates that are missing and have a model, one batch size after another."""
     known = {(each.key, each.batch, each.device) for each in estimates}
     wanted = {(job.key, batch): None for job in jobs if job.key in models for batch in job.batches}
     for key, batch in wanted:

@@ -11,20 +11,20 @@ from convwright.placement.placed import Instance, Placed, latency_weights
 from convwright.placement.question import Objective, Question
 from convwright.placement.ways import Way
 
-# The solver's tolerances are absolute, so an objective is made to be of about this size.
+# The solver's tolerances are absolute, so objectives are scaled to about this size.
 _SIZE = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best placement that was found, None where there was no time to find one, and a bound of the objective."""
+    """The best placement found, None if time ran out before any, and a bound of the objective."""
 
     placed: tuple[Placed, ...] | None
     bound: float
 
 
 class PlacementProgram:
-    """The program of a question. ``cells`` has the column of each way on each instance."""
+    """The program of a question. ``cells`` maps each way on each instance to its column."""
 
     def __init__(self, question: Question, ways: Mapping[str, tuple[Way, ...]]) -> None:
         self._question, self._ways = question, ways
@@ -42,7 +42,7 @@ class PlacementProgram:
         self._add_objective()
 
     def found(self, *, gap: float, limit_s: float) -> Found | None:
-        """None where the program has no solution."""
+        """The solution; None if there is none."""
         solution = self.program.solved(gap=gap, limit_s=limit_s)
         if solution is None:
             return None
@@ -50,12 +50,12 @@ class PlacementProgram:
         return Found(placed, solution.bound * self._scale / _SIZE)
 
     def relaxed(self) -> tuple[Relaxation, float] | None:
-        """The relaxed program, and the bound of the objective that it gives."""
+        """The relaxed program, and its bound of the objective."""
         relaxed = self.program.relaxed()
         return None if relaxed is None else (relaxed, relaxed.cost * self._scale / _SIZE)
 
     def look_below(self, value: float, relaxed: Relaxation) -> None:
-        """Leave out what no placement has whose objective is at most ``value``."""
+        """Remove columns that no placement with an objective up to ``value`` uses."""
         room = value * _SIZE / self._scale - relaxed.cost + 1e-6 * _SIZE
         for column in self.cells.values():
             if relaxed.reduced_costs[column] > room:
@@ -65,8 +65,8 @@ class PlacementProgram:
 
     def _add_choices(self) -> None:
         """One way for each job, on as many instances as the way has."""
-        # Equal devices are numbered by the first jobs on them, which leaves one of all placements that differ by their
-        # numbers alone: so many jobs as came first reach so many devices at most.
+        # Equal devices are numbered by their first jobs, which leaves one of all placements that differ only in these
+        # numbers: the first n jobs use at most n devices.
         reached = dict.fromkeys(self._counts, 0)
         for job in _order(self._ways):
             choices: list[int] = []
@@ -102,7 +102,7 @@ class PlacementProgram:
                 yield name, number
 
     def _add_streams(self) -> dict[Instance, int]:
-        """Streams share an instance's time and memory, and have it for themselves: the columns of such instances."""
+        """Streams share an instance's time and memory, without one-off jobs. Returns the columns of such instances."""
         memory = {device.name: float(device.memory_bytes) for device in self._question.devices}
         most, held = self._question.utilisation, dict[Instance, int]()
         for instance in self._instances:
@@ -122,7 +122,7 @@ class PlacementProgram:
         self.program.weighted_row({**parts, of: -1.0}, upper=0)
 
     def _add_deadlines(self) -> None:
-        """By each deadline, all jobs that have it or an earlier one are done."""
+        """By each deadline, all jobs with it or an earlier one are done."""
         deadlines = {
             job.name: job.deadline_s for job in self._question.jobs if job.deadline_s is not None and not job.is_stream
         }
@@ -169,8 +169,8 @@ class PlacementProgram:
             self.program.weighted_row(parts, upper=1)
 
     def _end_by(self, limit: float) -> None:
-        """All one-off jobs are done by ``limit``. No half of an instance is held for streams and no half of a job that
-        takes longer is run, which leaves less to the relaxed program."""
+        """All one-off jobs are done by ``limit``. Excluding half instances for streams and half jobs that take longer
+        makes the relaxed program tighter."""
         for instance, load in self._loads():
             held = {self._held[instance]: 1.0} if instance in self._held else {}
             self.program.weighted_row({column: part / limit for column, part in load.items()} | held, upper=1)
@@ -199,7 +199,7 @@ class PlacementProgram:
 
 
 def _order(ways: Mapping[str, tuple[Way, ...]]) -> list[str]:
-    """Streams first, then the longest jobs: numbers of equal devices are given in this order."""
+    """Streams first, then the longest jobs: equal devices are numbered in this order."""
 
     def size(job: str) -> tuple[bool, float, str]:
         return not ways[job][0].share, -min(max(way.busy_s, way.share) for way in ways[job]), job
@@ -208,7 +208,7 @@ def _order(ways: Mapping[str, tuple[Way, ...]]) -> list[str]:
 
 
 def _most(ways: Mapping[Way, int], parts: Mapping[int, float]) -> float:
-    """The most that columns can add up to where each job has one way."""
+    """The largest possible sum of columns if each job has one way."""
     most: dict[str, float] = {}
     for way, column in ways.items():
         most[way.job] = max(most.get(way.job, 0.0), parts.get(column, 0.0))
@@ -216,7 +216,7 @@ def _most(ways: Mapping[Way, int], parts: Mapping[int, float]) -> float:
 
 
 def _scale(question: Question, ways: Mapping[str, tuple[Way, ...]]) -> float:
-    """About what the objective comes to."""
+    """A rough value of the objective."""
 
     def least(parts: Iterable[float | None]) -> float:
         return min(part or 0.0 for part in parts)

@@ -1,4 +1,4 @@
-"""All that a placement is decided from."""
+"""The complete input of a placement."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convwright.placement.jobs import Job
 
 
 class Objective(StrEnum):
-    """What is to be least.
+    """The quantity to minimise.
 
-    ``MAKESPAN``: seconds until the last one-off job is done. ``ENERGY``: joules of the one-off jobs, and of the streams
-    within the period. ``LATENCY``: seconds from the arrival of a stream's image to its result, on average over images,
-    without waiting for other batches. ``COST``: one-off jobs pay for the time that they occupy a device, streams for
-    each of their devices throughout the period.
+    ``MAKESPAN``: seconds until the last one-off job is done. ``ENERGY``: joules of the one-off jobs, and of streams
+    within the period. ``LATENCY``: mean seconds from the arrival of a stream's image to its result, without waiting for
+    other batches. ``COST``: one-off jobs pay for the time on a device, streams for each of their devices during the
+    whole period.
     """
 
     MAKESPAN = "makespan"
@@ -31,8 +31,8 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Jobs, devices and estimates; the objective, and limits of other objectives; the largest part of its time that a
-    device may be busy with streams, and for how many seconds streams run, which counts in energy and cost."""
+    """Jobs, devices and estimates; the objective, and limits of other objectives; the largest share of time that a
+    device may be busy with streams, and the seconds that streams run, for energy and cost."""
 
     jobs: tuple[Job, ...]
     devices: tuple[Device, ...]
@@ -43,7 +43,7 @@ class Question:
     period_s: float = 3600.0
 
     def needs(self, objective: Objective) -> bool:
-        """Whether an objective counts: it is to be least, or limited."""
+        """Whether an objective is minimised or limited."""
         return objective is self.objective or objective in dict(self.at_most)
 
     @property
@@ -52,7 +52,7 @@ class Question:
 
 
 def check_question(question: Question) -> None:
-    """Refuse a question that says something twice or that leaves out what its objective needs."""
+    """Refuse a question that is contradictory or lacks what its objective needs."""
     if not question.jobs:
         raise BadInput("a placement needs at least one job, got none")
     if not question.devices:

@@ -1,4 +1,4 @@
-"""Jobs that a cluster runs as they are placed, and what came of it beside what was predicted."""
+"""Run placed jobs on a cluster, and compare the results with the predictions."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from convwright.wording.progress import Progress
 
 _CONNECTING_S, _POLL_S = 20.0, 0.1
-# Workers that are just being started are waited for.
+# How long workers that are just starting are waited for.
 WORKERS_S = 20.0
-# Workers that may be lost while they run the same job.
+# After this many lost workers while running one job, that job fails.
 _DEATHS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Ran(Record):
-    """Batches of a job on an instance: how long one took on average, and how long it was predicted to take."""
+    """Batches of a job on an instance: their mean time, measured and predicted."""
 
     job: str
     instance: str
@@ -58,8 +58,8 @@ class Ran(Record):
 
 @dataclass(frozen=True, slots=True)
 class Execution(Record):
-    """What ran, the instances that were ``lost`` meanwhile, and all placements: the first, and one after each loss of
-    what was left to do. ``left`` are jobs that could not be placed any more, and ``reason`` says why."""
+    """What ran, the instances ``lost`` meanwhile, and all placements: the first, and one for the remaining work after
+    each loss. ``left`` are jobs that could no longer be placed; ``reason`` says why."""
 
     ran: tuple[Ran, ...]
     lost: tuple[str, ...]
@@ -94,10 +94,10 @@ def run_jobs(
     """Place jobs as ``place`` does, and run them on the workers of a Dask cluster.
 
     A worker is one instance of the device whose name it offers as a resource:
-    `dask worker tcp://host:8786 --nthreads 1 --resources h200=1`. ``models`` has a model for the key of each job. The
-    worker builds its engine as ``optimize`` does. A job that is run once ends after all images or after so many
-    ``seconds``, a stream after these; images are zeros, and nothing is moved. If a worker is lost, what is not done is
-    placed anew on those that are there. ``options`` are those of ``place``.
+    `dask worker tcp://host:8786 --nthreads 1 --resources h200=1`. ``models`` has a model for the key of each job, and
+    the worker builds its engine as ``optimize`` does. A one-off job ends after all images or after ``seconds``, a
+    stream after ``seconds``. Images are zeros, and nothing is moved. If a worker is lost, the remaining work is placed
+    again on the others. ``options`` are options of ``place``.
     """
     jobs, devices = tuple(jobs), tuple(devices)
     check_above_0("seconds", seconds)
@@ -135,7 +135,7 @@ def run_jobs(
 
 
 class _Course:
-    """The cluster at work."""
+    """A run on the cluster."""
 
     def __init__(self, client: Any, devices: Sequence[Device], models: Mapping[str, bytes], seconds: float) -> None:
         self._client, self._devices, self._models, self._seconds = client, devices, models, seconds
@@ -143,7 +143,7 @@ class _Course:
         self._has_begun = False
 
     def workers(self, address: str) -> dict[str, list[str]]:
-        """The workers of each device, no more than it has instances. At first one is waited for for each instance."""
+        """The workers of each device, at most one per instance. At the start all of them are waited for."""
         until_s, names = monotonic() + WORKERS_S, [each.name for each in self._devices]
         while True:
             offered = {name: worker.get("resources", {}) for name, worker in self._there().items()}
@@ -170,7 +170,7 @@ class _Course:
         return workers
 
     def follow(self, found: Placement, workers: Mapping[str, Sequence[str]]) -> list[str]:
-        """Run what is placed, until it is done or a worker is lost; the jobs that are done."""
+        """Run the placement until it is done or a worker is lost; returns the finished jobs."""
         starts = {run.job: run.start_s for run in found.runs}
         waiting: dict[str, deque[Assigned]] = {}
         self._has_begun = True
@@ -219,7 +219,7 @@ def _address(instance: str, workers: Mapping[str, Sequence[str]]) -> str:
 
 
 def _result(future: Any, each: Assigned) -> Done | None:
-    """What has come of a task; None while it runs."""
+    """The result of a task; None while it runs."""
     if future.status == "error":
         error = future.exception()
         if isinstance(error, ConvwrightError):
@@ -242,7 +242,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def _pickled(model: Model) -> bytes:
-    """A model with the code of its classes, but for those of installed packages, which the workers have."""
+    """A model with the code of its classes, except classes of installed packages, which workers have too."""
     import cloudpickle
 
     for name in {type(each).__module__ for each in model.module.modules()} - {"__main__"}:

@@ -1,4 +1,4 @@
-"""How far estimates may be wrong until a decision changes, and which are worth measuring."""
+"""How far estimates may be wrong before a decision changes, and which are worth measuring."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from convwright.placement.ways import Way, all_ways, ways_of
 
 
 def margins(question: Question, solved: Solved, *, until: float) -> tuple[Margin, ...]:
-    """The margin of each job for which there is time until the clock says ``until``.
+    """The margin of each job, as far as time allows until the clock reaches ``until``.
 
-    What else a job could do does not depend on the estimate of what it does. So each margin takes one solution of the
-    question without the way that was chosen for the job: as long as the placement as it stands is no worse, and holds,
-    the decision stays.
+    A job's alternatives do not depend on the estimate of its chosen way. So each margin needs one solution of the
+    question without that way: the decision stays as long as the present placement is feasible and no worse.
     """
     ways = {job.name: ways_of(question, job) for job in question.jobs}
     found = []
@@ -40,7 +39,7 @@ def _margin(
     question: Question, solved: Solved, ways: Mapping[str, tuple[Way, ...]], each: Placed, limit_s: float
 ) -> Margin:
     job = each.way.job
-    # Not those of `ways`, since what the chosen way was better than in everything may be the next.
+    # Not from `ways`: a way that the chosen one dominates may be the next best.
     others = ways_of(question, next(one for one in question.jobs if one.name == job), but=each.way)
     other = solved_by(question, {**ways, job: others}, gap=0.0, limit_s=limit_s) if others else None
     if other is not None and other.value - other.bound > SAME * other.value:
@@ -57,7 +56,7 @@ def _margin(
 
 
 def _limits(question: Question, placed: Sequence[Placed], each: Placed) -> Iterator[tuple[float, str]]:
-    """By how many times a job's run may grow until the placement does not hold, and why."""
+    """The factors by which a job's run may grow before the placement becomes infeasible, and why."""
     way, jobs = each.way, {job.name: job for job in question.jobs}
     deadline = jobs[way.job].deadline_s
     if way.share:
@@ -76,7 +75,7 @@ def _limits(question: Question, placed: Sequence[Placed], each: Placed) -> Itera
 
 
 def _deadlines_missed(jobs: Mapping[str, Job], order: Sequence[Way], way: Way) -> Iterator[tuple[float, str]]:
-    """It delays itself and all that follow on its instance."""
+    """Factors for deadlines: the job delays itself and all that follow on its instance."""
     now, late = 0.0, False
     for other in order:
         now, late = now + other.busy_s, late or other == way
@@ -86,7 +85,7 @@ def _deadlines_missed(jobs: Mapping[str, Job], order: Sequence[Way], way: Way) -
 
 
 def _until_worse(question: Question, placed: Sequence[Placed], each: Placed, value: float) -> float:
-    """By how many times a job's run may grow until the objective of the placement is above ``value``."""
+    """The factor by which a job's run may grow before the objective exceeds ``value``."""
     way = each.way
     if question.objective is Objective.MAKESPAN:
         if way.share:
@@ -99,7 +98,7 @@ def _until_worse(question: Question, placed: Sequence[Placed], each: Placed, val
 
 
 def _slope(question: Question, way: Way) -> float:
-    """What an objective that is a sum gains where a job's run becomes twice as long."""
+    """The increase of a sum objective if a job's run takes twice as long."""
     if question.objective is Objective.ENERGY:
         return way.energy_j or 0.0
     if question.objective is Objective.LATENCY:
@@ -108,8 +107,8 @@ def _slope(question: Question, way: Way) -> float:
 
 
 def doubts(question: Question, solved: Solved, *, until: float) -> tuple[Doubt, ...] | None:
-    """Each job on each device whose estimate decides: if the chosen one takes as long as its interval allows, another
-    way is better; or if another one takes as little, it is. None where there is not time for all of them."""
+    """Each job on each device whose estimate decides: within its interval, the chosen way may be slow enough to lose,
+    or another fast enough to win. None if there is no time to examine all."""
     found = []
     chosen = {each.way.job: each for each in solved.placed}
     for job in question.jobs:
@@ -126,8 +125,8 @@ def doubts(question: Question, solved: Solved, *, until: float) -> tuple[Doubt, 
 
 
 def _gain(question: Question, solved: Solved, job: Job, device: str, chosen: Placed, limit_s: float) -> float:
-    """How much worse the placement is than what would be the best one, at the end of a job's intervals on a device
-    that speaks against the decision: the high end where the job runs there, the low end where it does not."""
+    """How much worse the placement is than the best one at the unfavourable end of a job's intervals on a device: the
+    high end if the job runs there, the low end if not."""
     here = chosen.way.device == device
     ended = _ended(question, job, device, high=here)
     ways = {each.name: ways_of(ended if each is job else question, each) for each in question.jobs}
@@ -147,7 +146,7 @@ def _gain(question: Question, solved: Solved, job: Job, device: str, chosen: Pla
 
 
 def _grown(question: Question, solved: Solved, chosen: Placed, job: Job, device: str) -> float:
-    """The objective of the placement where the chosen estimate is at the high end; infinite where it does not hold."""
+    """The objective of the placement with the chosen estimate at its high end; infinite if it becomes infeasible."""
     factor = max(
         each.time_us.high / each.time_us.value
         for each in question.estimates

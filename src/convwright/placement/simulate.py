@@ -1,4 +1,4 @@
-"""What streams wait: a simulation of a placement's queues, event by event."""
+"""Simulate the queues of a placement's streams, event by event, to find latencies."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from convwright.placement.placement import Assigned, Placement
 
 @dataclass(frozen=True, slots=True)
 class Latencies(Record):
-    """A stream's seconds from arrival to result, over all images that arrived; ``late`` is the part of them beyond the
-    deadline, None without one. ``mean_batch`` is how many images ran together."""
+    """A stream's seconds from arrival to result, over all images that arrived. ``late`` is the share beyond the
+    deadline, None without one. ``mean_batch`` is the mean number of images in a batch."""
 
     job: str
     images: int
@@ -32,7 +32,7 @@ class Latencies(Record):
 
 @dataclass(frozen=True, slots=True)
 class Simulated(Record):
-    """Latencies by stream, and the part of its time that each instance with streams was busy."""
+    """Latencies by stream, and the share of time that each instance with streams was busy."""
 
     seconds: float
     streams: tuple[Latencies, ...]
@@ -41,7 +41,7 @@ class Simulated(Record):
 
 @dataclass(slots=True)
 class _Queue:
-    """The images of a stream that wait at one instance, by their times of arrival."""
+    """The images of a stream that wait at one instance, by arrival time."""
 
     stream: Assigned
     arrivals: Iterator[float]
@@ -59,36 +59,36 @@ class _Queue:
 
     @property
     def ready(self) -> float:
-        """When a batch may start at the earliest: it is full, or its first image has waited as long as it may."""
+        """The earliest start of a batch: when it is full, or its first image has waited as long as allowed."""
         batch = self.stream.way.batch
         if len(self.waiting) >= batch:
             return self.waiting[batch - 1]
         if not self.waiting:
             return inf
-        # Without more to come a batch is never full.
+        # If no more images come, a batch never fills.
         return self.waiting[-1] if self.coming == inf else self.waiting[0] + self.wait_s
 
 
 def simulate(
     placement: Placement, *, seconds: float = 60.0, wait_limit_s: float | Mapping[str, float] = inf, seed: int = 0
 ) -> Simulated:
-    """Run the streams of a placement with images that arrive at random, as a Poisson process of each stream's rate.
+    """Run the streams of a placement with random arrivals, a Poisson process with each stream's rate.
 
-    An image goes to any of the stream's instances, at random. An instance runs one batch at a time: as soon as it is
-    free, that of the image that waits longest among the streams with a batch that is full or whose first image has
-    waited for ``wait_limit_s``, for all streams or by their names. A batch takes as long as a full one, and its images
-    are moved one by one. Images arrive for ``seconds``, and all of them are run.
+    An image goes to a random instance of its stream. An instance runs one batch at a time. When it is free, it takes
+    the batch of the image that waits longest, among streams with a full batch or whose first image has waited for
+    ``wait_limit_s`` (one value, or one by stream name). A batch takes as long as a full one, and its images are moved
+    one by one. Images arrive for ``seconds``, and all of them are run.
     """
     check_above_0("seconds", seconds)
     streams = [each for each in placement.assigned if each.job.is_stream]
     if not streams:
-        raise BadInput("a simulation needs a stream, and every job of the placement is run once")
+        raise BadInput("a simulation needs a stream: give a job of the placement a rate_per_s instead of images")
     waits = {each.job.name: _wait(wait_limit_s, each.job.name) for each in streams}
     queues: dict[str, list[_Queue]] = {}
     for each in streams:
         rate = (each.job.rate_per_s or 0.0) / len(each.instances)
         for instance in each.instances:
-            # A generator for each, so that a stream's images do not depend on what else is placed.
+            # One generator each, so that a stream's arrivals do not depend on other jobs.
             arrivals = _arrivals(Random(f"{seed} {each.job.name} {instance}"), rate, seconds)
             queues.setdefault(instance, []).append(_Queue(each, arrivals, waits[each.job.name]))
     latencies: dict[str, list[float]] = {each.job.name: [] for each in streams}
@@ -116,7 +116,7 @@ def _arrivals(random: Random, rate: float, seconds: float) -> Iterator[float]:
 
 
 def _run(queues: Sequence[_Queue], latencies: dict[str, list[float]], batches: dict[str, int]) -> tuple[float, float]:
-    """Run all images of an instance: for how long it was busy, and when the last batch was done."""
+    """Run all images of an instance; returns its busy time and the end of the last batch."""
     free, worked = 0.0, 0.0
     while True:
         start = _start(queues, free)
@@ -132,7 +132,7 @@ def _run(queues: Sequence[_Queue], latencies: dict[str, list[float]], batches: d
 
 
 def _start(queues: Sequence[_Queue], free: float) -> float:
-    """When the next batch starts, with all images in their queues that have arrived by then."""
+    """The start of the next batch; moves all images that have arrived by then into their queues."""
     now = free
     while True:
         for queue in queues:

@@ -1,4 +1,4 @@
-"""The best placement of a question, with a bound: an integer program, and for many jobs a schedule first."""
+"""Find the best placement with a bound: by an integer program; for many jobs, by a schedule first."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from convwright.placement.program import Found, PlacementProgram
 from convwright.placement.question import Objective, Question
 from convwright.placement.ways import Way, ways_of
 
-# The integer program alone is quicker for fewer columns.
+# With fewer columns the integer program alone is faster.
 _MANY = 1000
-# What of the time is for a first placement, and what of the rest for the search in parts. What is no makespan has its
-# bound of the first as well.
+# Shares of the time: for a first placement, and for the search in parts of what is left. For objectives other than
+# makespan the first placement also gives the bound.
 _FIRST, _PARTS, _FIRST_OF_SUMS = 0.4, 0.6, 0.7
-_ROUGH = 0.02  # the gap to which streams are packed for a first placement
+_ROUGH = 0.02  # the gap when packing streams for a first placement
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The best placement that was found, what it comes to, and what no placement comes to less than."""
+    """The best placement found, its value, and a lower bound of all values."""
 
     placed: tuple[Placed, ...]
     value: float
@@ -31,23 +31,23 @@ class Solved:
 
     @property
     def gap(self) -> float:
-        """What could be gained at most, as a part of the value."""
+        """The most that could be gained, as a share of the value."""
         return max(0.0, (self.value - self.bound) / self.value) if self.value else 0.0
 
 
 class OutOfTime(Exception):
-    """No placement was found in time, nor was it shown that there is none."""
+    """No placement was found in time, and none was proven impossible."""
 
 
 def solve(question: Question, *, gap: float, limit_s: float) -> Solved | None:
-    """A placement that is at most ``gap`` of its objective from the best, if that is found in time; None where there is
-    none. ``OutOfTime`` where neither is known."""
+    """A placement within ``gap`` of the best, if found in time; None if there is none. Raises ``OutOfTime`` if neither
+    is known."""
     ways = {job.name: ways_of(question, job) for job in question.jobs}
     return solved_by(question, ways, gap=gap, limit_s=limit_s) if all(ways.values()) else None
 
 
 def solved_by(question: Question, ways: Mapping[str, tuple[Way, ...]], *, gap: float, limit_s: float) -> Solved | None:
-    """The same where each job runs in one of its ``ways``."""
+    """The same with each job limited to its ``ways``."""
     program = PlacementProgram(question, ways)
     if len(program.cells) <= _MANY or question.at_most:
         return _best(question, (), program.found(gap=gap, limit_s=limit_s), 0.0)
@@ -63,7 +63,7 @@ def solved_by(question: Question, ways: Mapping[str, tuple[Way, ...]], *, gap: f
 
 
 def _enough(bound: float, gap: float) -> float:
-    """The largest objective that is within the gap."""
+    """The largest objective within the gap."""
     return bound / (1 - min(max(gap, 1e-9), 0.99))
 
 
@@ -75,8 +75,8 @@ def _shortest(
     gap: float,
     limit_s: float,
 ) -> Solved | None:
-    """The placement of many jobs with the least makespan: a first one, better in parts, beside a bound of relaxed
-    programs; and the integer program for what can still be better than that."""
+    """The placement of many jobs with the least makespan: a first one, improved in parts, with a bound from relaxed
+    programs; then the integer program for a better one."""
     begun = perf_counter()
     relaxed = program.relaxed()
     if relaxed is None:
@@ -85,7 +85,7 @@ def _shortest(
     if first is None:
         found = program.found(gap=gap, limit_s=limit_s * (1 - _FIRST))
         return _best(question, (), found, relaxed[1])
-    # A long first placement makes a bound of many steps.
+    # A long first placement would need many steps for the bound.
     first = better_in_parts(question, ways, first, enough=_enough(relaxed[1], gap), limit_s=limit_s * _PARTS / 4)
     bound = _makespan_bound(question, ways, relaxed[1], makespan(first), gap)
     left_s = limit_s - (perf_counter() - begun)
@@ -101,7 +101,7 @@ def _shortest(
 def _makespan_bound(
     question: Question, ways: Mapping[str, tuple[Way, ...]], low: float, high: float, gap: float
 ) -> float:
-    """A makespan that no placement beats, at least ``low``: the relaxed program has no solution within it."""
+    """A makespan of at least ``low`` that no placement beats: within it the relaxed program has no solution."""
     while high - low > max(gap / 10, 1e-4) * high:
         middle = (low + high) / 2
         within = replace(question, at_most=((Objective.MAKESPAN, middle),))
@@ -113,7 +113,7 @@ def _makespan_bound(
 
 
 def _best(question: Question, known: Sequence[tuple[Placed, ...]], found: Found | None, bound: float) -> Solved | None:
-    """The best of what is known and what was found; the bound is the higher of both."""
+    """The best of known and found placements; the bound is the higher of both."""
     if found is not None and found.placed is not None:
         known = [*known, found.placed]
     if not known:
@@ -121,14 +121,14 @@ def _best(question: Question, known: Sequence[tuple[Placed, ...]], found: Found 
             return None
         raise OutOfTime
     value, placed = min(((value_of(question, each), each) for each in known), key=lambda each: each[0])
-    # Where the program has no solution, nothing is better than what is known.
+    # If the program has no solution, nothing is better than what is known.
     return Solved(placed, value, value if found is None else min(value, max(bound, found.bound)))
 
 
 def _first(
     question: Question, ways: Mapping[str, tuple[Way, ...]], program: PlacementProgram, *, limit_s: float
 ) -> tuple[Placed, ...] | None:
-    """Any placement: a schedule by rules, or what the integer program finds first; None in want of time."""
+    """Any placement: a schedule by rules, or the integer program's first; None if time runs out."""
     packed = _streams_packed(question, ways, limit_s=limit_s / 2)
     if packed is not None:
         return packed
@@ -139,7 +139,7 @@ def _first(
 def _streams_packed(
     question: Question, ways: Mapping[str, tuple[Way, ...]], *, limit_s: float
 ) -> tuple[Placed, ...] | None:
-    """Streams on such devices as one-off jobs can spare, and those where each of them is done soonest, one by one."""
+    """Streams on devices that one-off jobs can spare, and one-off jobs one by one where each finishes soonest."""
     once = [job for job in question.jobs if not job.is_stream]
     streams = tuple(job for job in question.jobs if job.is_stream)
     packed: tuple[Placed, ...] = ()
@@ -159,7 +159,7 @@ def _streams_packed(
 
 
 def _worth(question: Question, quickest: Sequence[Mapping[str, Way]]) -> dict[str, float]:
-    """How many one-off jobs a device does while the quickest for each does all."""
+    """How many one-off jobs each device does while the fastest device for each job does all."""
     worth = dict.fromkeys((device.name for device in question.devices), 1e-6)
     for ways in quickest:
         least = min(way.busy_s for way in ways.values())
@@ -171,7 +171,7 @@ def _worth(question: Question, quickest: Sequence[Mapping[str, Way]]) -> dict[st
 def _listed(
     question: Question, ways: Mapping[str, tuple[Way, ...]], streams: tuple[Placed, ...]
 ) -> tuple[Placed, ...] | None:
-    """One-off jobs on what streams leave, by their deadlines and the longest first; None where one is late."""
+    """One-off jobs in the gaps that streams leave, by deadline, longest first; None if one is late."""
     held = by_instance(streams)
     loads = {instance: 0.0 for instance in every_instance(question) if instance not in held}
     once = [job for job in question.jobs if not job.is_stream]

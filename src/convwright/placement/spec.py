@@ -1,4 +1,4 @@
-"""Jobs, devices, models and estimates from a TOML file."""
+"""Read jobs, devices, models and estimates from a TOML file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Made = TypeVar("_Made", Job, Device, Estimate, ModelTarget)
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a file says: the arguments of ``place``, and where models are found."""
+    """The contents of a file: the arguments of ``place``, and where models are found."""
 
     jobs: tuple[Job, ...]
     devices: tuple[Device, ...]
@@ -33,11 +33,11 @@ class Spec:
 
 
 def read_spec(path: Path | str) -> Spec:
-    """What stands in a TOML file: tables ``[[job]]``, ``[[device]]``, ``[[model]]`` and ``[[estimate]]``, with the
+    """Read a TOML file with tables ``[[job]]``, ``[[device]]``, ``[[model]]`` and ``[[estimate]]``, which have the
     fields of ``Job``, ``Device``, ``ModelTarget`` and ``Estimate``.
 
-    ``links`` is a table of bandwidths by places, and ``time_us`` a number, or a table of ``value``, ``low`` and
-    ``high``. What is wrong is said with the line where it stands.
+    ``links`` is a table of bandwidths by place. ``time_us`` is a number, or a table of ``value``, ``low`` and ``high``.
+    Errors name the line.
     """
     path = Path(path)
     try:
@@ -45,11 +45,11 @@ def read_spec(path: Path | str) -> Spec:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is no text in UTF-8") from None
+        raise BadInput(f"{path} is not UTF-8 text") from None
 
 
 def parse_spec(text: str, name: str = "the text") -> Spec:
-    """The same of a text. ``name`` is what errors call it.
+    """Read the same from a text; ``name`` names it in errors.
 
     >>> found = parse_spec('''
     ... [[job]]
@@ -74,11 +74,11 @@ def parse_spec(text: str, name: str = "the text") -> Spec:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{name} is no TOML: {error}") from None
+        raise BadInput(f"{name} is not TOML: {error}") from None
     for kind, given in tables.items():
         if kind not in _KINDS:
             raise BadInput(
-                f"{name}{_line(text, kind, 0)} has {kind!r} where only job, device, model and estimate are known"
+                f"{name}{_line(text, kind, 0)} has {kind!r}; known tables are job, device, model and estimate"
             )
         if not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
             raise BadInput(f"{name}{_line(text, kind, 0)}: {kind} must be tables, each under [[{kind}]]")
@@ -134,7 +134,7 @@ _CONVERTED: dict[str, Callable[[Any, str], Any]] = {"batches": _batches, "links"
 
 
 def _line(text: str, word: str, number: int, key: str = "") -> str:
-    """Where a key of a table stands, or its heading; the table's name where neither is found, as of inline tables."""
+    """The line of a table's key or heading for an error; the table's name if neither is found, as for inline tables."""
     seen, found = -1, None
     for place, line in enumerate(text.splitlines(), 1):
         if re.match(rf"\s*\[\[?\s*{re.escape(word)}\s*\]\]?", line):

@@ -1,4 +1,4 @@
-"""The ways of running a job: a device and a batch size, with what follows from their estimate."""
+"""The ways to run a job: a device and a batch size, with the resulting times, energy and cost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from convwright.placement.question import Objective, Question
 
 @dataclass(frozen=True, slots=True)
 class Way(Record):
-    """A job on ``instances`` equal devices, one unless it is a stream that needs more for its rate.
+    """A job on ``instances`` equal devices: one, or more for a stream whose rate needs them.
 
-    ``run_s`` and ``transfer_s`` follow one another. Of a one-off job they are those of all images, where a last batch
-    takes as long as a full one; of a stream those of one batch. ``share`` is the part of its time that each instance
-    spends on a stream. ``energy_j`` and ``cost`` are None where power or price are not known; the cost of a stream is
-    that of its instances, and not counted here.
+    ``run_s`` and ``transfer_s`` follow one another. For a one-off job they cover all images, with a full last batch;
+    for a stream one batch. ``share`` is the share of its time that each instance spends on a stream. ``energy_j`` and
+    ``cost`` are None if power or price are unknown; a stream pays for its instances, which is not counted here.
     """
 
     job: str
@@ -43,7 +42,7 @@ class Way(Record):
 
 
 class Hurdle(IntEnum):
-    """Why a job does not run in some way, in the order in which it is looked at."""
+    """Why a job cannot run in some way, in the order of the checks."""
 
     LINK = 0
     MEMORY = 1
@@ -55,7 +54,7 @@ class Hurdle(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A way that is none. ``figure`` is what is too large: bytes, watts, or seconds; or the rate that is too small."""
+    """A rejected way. ``figure`` is the value that is too large (bytes, watts or seconds), or the rate too small."""
 
     device: str
     hurdle: Hurdle
@@ -64,7 +63,7 @@ class Rejected:
 
 
 def all_ways(question: Question, job: Job) -> Iterator[Way | Rejected]:
-    """Each batch size that a job allows on each device that has an estimate of it."""
+    """Each batch size that a job allows, on each device with an estimate."""
     devices = {device.name: device for device in question.devices}
     for estimate in question.estimates:
         if estimate.key == job.key and estimate.batch in job.batches:
@@ -72,8 +71,8 @@ def all_ways(question: Question, job: Job) -> Iterator[Way | Rejected]:
 
 
 def ways_of(question: Question, job: Job, *, but: Way | None = None) -> tuple[Way, ...]:
-    """The ways of a job, ``but`` for one, that no other of them on the same device is at least as good as, in
-    everything that counts."""
+    """The ways of a job, without ``but``, that no other way on the same device beats or equals in everything that
+    counts."""
     kept: list[Way] = []
     found = (way for way in all_ways(question, job) if isinstance(way, Way) and way != but)
     for way in sorted(found, key=lambda way: (*_figures(question, way), way.batch)):
@@ -85,10 +84,10 @@ def ways_of(question: Question, job: Job, *, but: Way | None = None) -> tuple[Wa
 
 
 def _figures(question: Question, way: Way) -> tuple[float, ...]:
-    """What counts of a way, the less the better."""
+    """The figures of a way that count; less is better."""
     energy = way.energy_j or 0.0 if question.needs(Objective.ENERGY) else 0.0
     if way.latency_s is None:
-        return way.busy_s, energy  # costs are in proportion to times
+        return way.busy_s, energy  # costs are proportional to times
     latency = way.latency_s if question.needs(Objective.LATENCY) else 0.0
     return float(way.instances), way.share, float(way.memory_bytes), latency, energy
 
@@ -111,7 +110,7 @@ def _too_large(question: Question, device: Device, estimate: Estimate) -> Reject
         reason = f"needs {needed:,} bytes of memory where there are {device.memory_bytes:,}"
         return Rejected(device.name, Hurdle.MEMORY, needed, reason)
     if power is None and (cap is not None or question.needs(Objective.ENERGY)):
-        return Rejected(device.name, Hurdle.POWER, 0.0, "its power is not known")
+        return Rejected(device.name, Hurdle.POWER, 0.0, "its power is not known, which the cap needs")
     if power is not None and cap is not None and power > cap:
         return Rejected(device.name, Hurdle.CAP, power, f"needs {power:g} W where the cap is {cap:g} W")
     return None
@@ -137,7 +136,7 @@ def _stream(
     batch, run_s = estimate.batch, estimate.time_us.value / 1e6
     transfer_s = batch * job.bytes_per_image / bandwidth
     load = rate * (run_s + transfer_s) / batch
-    # A sum of roundings must not ask for one more device.
+    # Rounding errors must not require one more device.
     count = max(1, ceil(load / question.utilisation - 1e-9))
     if count > device.count:
         most = device.count * question.utilisation * batch / (run_s + transfer_s)
@@ -157,7 +156,7 @@ def _stream(
 
 
 def why_nowhere(question: Question, job: Job) -> str:
-    """One sentence about a job that has no way."""
+    """One sentence about a job without any way."""
     rejected = [way for way in all_ways(question, job) if isinstance(way, Rejected)]
     hurdles = {each.hurdle for each in rejected}
     if not rejected:
@@ -180,7 +179,7 @@ def why_nowhere(question: Question, job: Job) -> str:
 
 
 def _by_device(rejected: Iterable[Rejected]) -> Iterator[str]:
-    """Of each device what came closest."""
+    """The rejected way of each device that came closest."""
     closest: dict[str, Rejected] = {}
     for each in rejected:
         if each.device not in closest or each.hurdle > closest[each.device].hurdle:

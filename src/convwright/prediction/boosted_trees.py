@@ -1,4 +1,4 @@
-"""Boosted regression trees: fitted with scikit-learn, kept as plain arrays, evaluated with numpy alone.
+"""Boosted regression trees: fitted with scikit-learn, stored as plain arrays, evaluated with numpy alone.
 
 >>> import numpy as np
 >>> stump = BoostedTrees(
@@ -27,13 +27,13 @@ Loss = Literal["squared_error", "absolute_error"]
 
 SCHEMA = "convwright boosted trees 1"
 _ARRAYS = ("roots", "feature", "threshold", "children", "value")
-# Places (rows times trees) that are followed at once: more do not fit into the caches.
+# Rows times trees evaluated at once: more do not fit into the caches.
 _AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """How trees are grown. The fits for each loss, ``members`` with different seeds, are averaged."""
+    """How trees are grown. Fits for each loss with ``members`` different seeds are averaged."""
 
     trees: int = 200
     leaves: int = 10
@@ -83,16 +83,16 @@ class BoostedTrees:
         return sums
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What ``from_arrays`` takes beside the record of ``to_json``."""
+        """The arrays that ``from_arrays`` takes besides the record of ``to_json``."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def to_json(self) -> dict[str, Any]:
-        """What no array holds, as strict JSON can."""
+        """The other fields as strict JSON."""
         return {"schema": SCHEMA, "features": self.features, "baseline": self.baseline, "depth": self.depth}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> BoostedTrees:
-        """Trees that were kept. Whatever the arrays say, a prediction ends and reads nothing outside of them."""
+        """Stored trees. Whatever the arrays say, a prediction terminates and reads only inside of them."""
         if record.get("schema") != SCHEMA:
             raise BadInput(f"boosted trees must have the schema {SCHEMA!r}, got {record.get('schema')!r}")
         if missing := [name for name in _ARRAYS if name not in arrays]:
@@ -148,7 +148,7 @@ def exported(fitted: list[Any]) -> BoostedTrees:
     """The mean of scikit-learn's ``HistGradientBoostingRegressor``s, as arrays."""
     import numpy as np
 
-    # scikit-learn makes no trees public; tests hold these against its own predictions.
+    # scikit-learn exposes no trees publicly; tests compare these with its own predictions.
     grown = [trees[0].nodes for model in fitted for trees in model._predictors]
     sizes = np.array([len(nodes) for nodes in grown], dtype=np.int32)
     roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)

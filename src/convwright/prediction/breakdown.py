@@ -1,5 +1,4 @@
-"""What a predicted time is made of: the parts of the physical estimate, and the correction that was learned, as a
-product of factors by groups of features."""
+"""The parts of a predicted time: the physical estimate, and the learned correction as factors by groups of features."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ _USUAL = "a usual candidate"
 
 @dataclass(frozen=True, slots=True)
 class Breakdown(Record):
-    """``parts_us`` are what the device needs at its peak for each part of the work, of which ``physics_us`` is made.
-    The predicted time is ``physics_us`` times the product of all ``factors``; without a model there are none."""
+    """``parts_us`` are the least times that the device needs for each part of the work; together they make
+    ``physics_us``. The predicted time is ``physics_us`` times all ``factors``, which are empty without a model."""
 
     candidate: str
     physics_us: float
@@ -55,7 +54,7 @@ class Breakdown(Record):
 def breakdown(
     candidate: Candidate, device: DeviceFacts, model: TimeModel | None, predicted_us: float | None = None
 ) -> Breakdown:
-    """Of one candidate. Without a model the time is ``predicted_us``, which the data sheet gives."""
+    """The breakdown of one candidate. Without a model, ``predicted_us`` comes from the data sheet."""
     import numpy as np
 
     found = features([candidate], device, () if model is None else model.features)
@@ -72,7 +71,7 @@ def breakdown(
 
 
 def _steps(found: Features, model: TimeModel) -> tuple[list[str], NDArray[float64]]:
-    """From the mean of all rows that the model learned from to this row, one group of features after the other."""
+    """Change the features from the mean of all learned rows to this row, one group after the other."""
     import numpy as np
 
     row, rows, names = model.domain.centre.copy(), [model.domain.centre.copy()], [_USUAL]

@@ -1,8 +1,8 @@
-"""Estimates corrected by what the store knows about a device: a small regression on its own findings.
+"""Correct backends' estimates by a small regression on the store's findings for a device.
 
 The logarithm of measured by estimated time is linear in a candidate's algorithm, its estimate, and the logarithms of
-its settings. Ridge regression keeps what was seen seldom near the estimate. On 48 problems that it had not seen the
-best of four kernels were 4.8 % behind the best of all, by estimates alone 6.2 % (H100 and H200).
+its settings. Ridge regression keeps rarely seen algorithms close to their estimate. On 48 unseen problems the best of
+the top four kernels was 4.8 % slower than the best of all; by estimates alone 6.2 % (H100 and H200).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from convwright.core.predictor import Prediction, Predictor
 from convwright.prediction.estimates import ERROR, ESTIMATES, around_leaf
 from convwright.store.store import Store
 
-# The condition of a measurement that holds what a backend estimated.
+# The condition of a measurement that holds its backend's estimate.
 ESTIMATE = "estimated_us"
-# An algorithm with fewer findings is outside of the domain; with fewer in all nothing is learnt.
+# An algorithm with fewer findings is outside of the domain; with fewer in total nothing is learned.
 _DOMAIN, _FEWEST = 8, 24
-# The newest findings that are used. The fit is repeated after a quarter more.
+# At most so many of the newest findings are used. The fit is repeated after a quarter more.
 _MOST, _MORE = 2000, 0.25
 _RIDGE = 10.0
 _SETTING = re.compile(r"(\w+)=(\d+)")
 
 
 class _Seen(NamedTuple):
-    """A finding: which algorithm took how many times its estimate, in which configuration."""
+    """A finding: an algorithm, its configuration, and measured by estimated time."""
 
     algorithm: str
     settings: tuple[tuple[str, float], ...]
@@ -66,7 +66,7 @@ class Corrected:
 
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
-    """Learnt from the store's findings of a device; estimates alone where there are few."""
+    """A predictor learned from the store's findings for a device; estimates alone if there are few."""
     known = _learnt.setdefault(store, {})
     last = known.get(device.key)
     if last is None or store.recorded - last.recorded > max(_FEWEST, _MORE * last.seen):
@@ -77,7 +77,7 @@ def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
 
 
 class _Learnt(NamedTuple):
-    """A predictor, from how many findings it was learnt, and how many this process had recorded by then."""
+    """A predictor, the number of findings it was learned from, and this process's count of records at that moment."""
 
     recorded: int
     seen: int
@@ -99,7 +99,7 @@ def _findings(store: Store, device_key: str) -> Iterator[_Seen]:
 
 
 def _positive(text: str) -> float | None:
-    """A finite number above 0, or None: anyone may import findings."""
+    """A finite number above 0, or None, since anyone may import findings."""
     try:
         value = float(text)
     except ValueError:
@@ -108,7 +108,7 @@ def _positive(text: str) -> float | None:
 
 
 def seen_of(candidate: Candidate, time_us: float) -> _Seen | None:
-    """A timed candidate as a regression reads it; None where its backend estimates nothing."""
+    """A timed candidate as a row of the regression; None if its backend gives no estimate."""
     if candidate.inner is not None or candidate.estimated_us is None:
         return None
     numbers = tuple((name, float(value)) for name, value in candidate.config if isinstance(value, int))
@@ -139,7 +139,7 @@ def _name(backend: str, algorithm: str) -> str:
 
 
 def _features(algorithm: str, settings: Sequence[tuple[str, float]], estimated_us: float) -> list[tuple[str, float]]:
-    """What the correction of a candidate is linear in, by name."""
+    """The features of a candidate's linear correction, by name."""
     family = algorithm.partition("-3x")[0]
     return [
         (algorithm, 1.0), (f"{family} estimate", log2(estimated_us)),

@@ -1,7 +1,6 @@
-"""Times from a device's data sheet alone, for a device of which no model was learned: physics, one factor, and an
-interval as wide as such estimates err.
+"""Predict times from a device's data sheet alone, if no model was learned: physics, one factor, and a wide interval.
 
-Such a prediction cannot say which of two engines of a library is faster. It says how long the better ones take.
+Such a prediction cannot tell which of a library's engines is faster. It says how long the better ones take.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from convwright.prediction.physics import least_us
 
 
 class Ratio(NamedTuple):
-    """Measured over physical time: the median, and the bounds of nine in ten."""
+    """Measured by physical time: the median, and bounds that hold nine of ten."""
 
     median: float
     low: float
     high: float
 
 
-# Of 10,000 candidates that were timed on an H200 (docs/prediction.md): where a backend estimates a time, and where only
-# the device's peak rates are known.
+# From 10,000 candidates timed on an H200 (docs/prediction.md): with a backend's estimate, and with only the device's
+# peak rates.
 ESTIMATED, AT_PEAK = Ratio(0.93, 0.5, 1.9), Ratio(3.1, 1.5, 12.0)
 _ESTIMATE = PARTS.index("backend's estimate µs")
-# The fastest engine of cuDNN and PyTorch's own call took 4 µs and 3 times what the device needs at least, and 95 in 100
-# took between 1/4.5 and 7.5 times that: 998 problems of the suites in fp32, TF32 and 16 bits, on an H200
-# (`benchmarks/results`). The algorithms of the reference took 9 to 70 times the least.
+# The fastest cuDNN engine and PyTorch's own call took 4 µs plus 3 times the physical minimum; 95 of 100 took between
+# 1/4.5 and 7.5 times that: 998 problems of the suites in fp32, TF32 and 16 bits, on an H200 (`benchmarks/results`). The
+# reference's algorithms took 9 to 70 times the minimum.
 _START_US = 4.0
 _TIMES: Mapping[str, float] = {"cudnn": 3.0, "torch": 3.0, "reference": 30.0}
 _ROUGHLY = Ratio(1.0, 1 / 4.5, 7.5)
-# Tensor cores multiply 16 bits along channels. Libraries copy images in planes first, which made whole networks in fp16
-# take 1.4 to 1.6 times as long as with channels last (H200, `benchmarks/results/h200-whole-networks.jsonl`).
+# Tensor cores multiply 16 bits along channels. Libraries first copy images in NCHW, which made whole fp16 networks take
+# 1.4 to 1.6 times as long as with channels last (H200, `benchmarks/results/h200-whole-networks.jsonl`).
 _IN_PLANES = 1.5
 
 
 class DataSheet:
-    """A ``Predictor`` that knows no measurement. Nothing is in its domain."""
+    """A ``Predictor`` without any measurement. Nothing is in its domain."""
 
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
         return self.predict_all([candidate], device)[0]
@@ -73,7 +72,7 @@ def _time(candidate: Candidate, physics_us: float, estimate_us: float, device: D
 
 
 def operator_us(nbytes: int, flops: int, arithmetic: Arithmetic, device: DeviceFacts) -> Interval | None:
-    """The time of an operator of PyTorch's of which only the size is known; None where the device's rates are not."""
+    """The time of a PyTorch operator of which only the size is known; None if the device's rates are unknown."""
     bandwidth, peak = device.bandwidth_bytes_per_us, device.peak(arithmetic)
     if not bandwidth or (flops and not peak):
         return None

@@ -1,8 +1,8 @@
-"""Whether a row is like those that a model was fitted to.
+"""Whether a row is similar to those that a model was fitted to.
 
-The score of a row is its distance to the nearest of the reference rows, plus how far its worst feature lies outside
-of their ranges, both in standard deviations. Rows that are not among the reference rows calibrate the limit, so a new
-row like them is flagged with a probability of at most ``false_alarms``.
+The score of a row is its distance to the nearest reference row, plus how far its worst feature lies outside of their
+ranges, both in standard deviations. Other rows calibrate the limit: a new row like them is flagged with a probability
+of at most ``false_alarms``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from numpy import bool_, float64
     from numpy.typing import NDArray
 
-# One row in three calibrates. More reference rows than this cost time and hardly sharpen the distance.
+# One row in three calibrates. More reference rows cost time and hardly sharpen the distance.
 _FOLDS, _MOST_REFERENCES = 3, 3000
-# A feature that never varied: any other value is far away.
+# For a feature that never varied, so that any other value is far away.
 LEAST_DEVIATION = 1e-3
 _AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
-    """The standardised reference rows, and the largest ``score`` inside of the domain."""
+    """The standardised reference rows, and the largest ``score`` inside the domain."""
 
     centre: NDArray[float64]
     deviation: NDArray[float64]
@@ -38,12 +38,12 @@ class Domain:
     false_alarms: float
 
     def contains(self, rows: NDArray[float64]) -> NDArray[bool_]:
-        """For each row, whether it is inside."""
+        """Whether each row is inside."""
         inside: NDArray[bool_] = self.score(rows) <= self.limit
         return inside
 
     def score(self, rows: NDArray[float64]) -> NDArray[float64]:
-        """How far each row is from the reference rows."""
+        """The distance of each row from the reference rows."""
         import numpy as np
 
         rows = (checked_rows(rows, len(self.centre)) - self.centre) / self.deviation
@@ -60,7 +60,7 @@ class Domain:
         return nearest
 
     def to_arrays(self) -> dict[str, NDArray[float64]]:
-        """What ``from_arrays`` takes beside the record of ``to_json``."""
+        """The arrays that ``from_arrays`` takes besides the record of ``to_json``."""
         return {"centre": self.centre, "deviation": self.deviation, "references": self.references}
 
     def to_json(self) -> dict[str, float]:
@@ -82,7 +82,7 @@ class Domain:
 
 
 def distances(rows: NDArray[float64], others: NDArray[float64]) -> NDArray[float64]:
-    """Between each of some standardised rows and each of others."""
+    """The distances between two sets of standardised rows."""
     import numpy as np
 
     squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T

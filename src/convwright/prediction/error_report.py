@@ -1,5 +1,5 @@
-"""How far a model's predictions were off for problems that it had not seen: by latency, by kind and by backend, with
-how often the intervals held the measured time."""
+"""The errors of a model on unseen problems, by latency, kind and backend, and how often intervals held the measured
+time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy import bool_, float64
     from numpy.typing import NDArray
 
-# Measured times in µs from which a bucket begins.
+# The lower limits of the latency buckets, in µs.
 LATENCIES_US = (0.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0)
 _ALL = "all"
 # The relative error within which a prediction counts as close.
@@ -27,8 +27,8 @@ CLOSE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow(Record):
-    """Of ``rows`` predictions of ``problems``: the mean and the median of |predicted / measured - 1|, the shares that
-    were ``close`` and ``covered`` by their interval, and the interval's typical factor."""
+    """For ``rows`` predictions of ``problems``: mean and median of |predicted / measured - 1|, the shares that were
+    ``close`` and ``covered`` by their interval, and the interval's typical factor."""
 
     label: str
     rows: int
@@ -42,7 +42,7 @@ class ErrorRow(Record):
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport(Record):
-    """``coverage`` is the share that intervals were made to hold."""
+    """The rows of the report. ``coverage`` is the share that intervals should hold."""
 
     coverage: float
     rows: tuple[ErrorRow, ...]
@@ -64,9 +64,9 @@ def error_report(
     *,
     coverage: float = 0.9,
 ) -> ErrorReport:
-    """The errors of ``unseen_us``, predictions of models that had not seen the problems; rows with NaN are left out.
+    """The errors of ``unseen_us``, predictions by models that had not seen the problems. Rows with NaN are left out.
 
-    Intervals are calibrated on one half of the groups and tried on the other, in turn.
+    Intervals are calibrated on one half of the groups and tested on the other, and the reverse.
     """
     import numpy as np
 
@@ -94,7 +94,7 @@ def error_report(
 
 
 def kind_of(problem: Problem) -> str:
-    """The kind of a problem, of a convolution with its direction.
+    """The kind of a problem; for a convolution with its direction.
 
     >>> kind_of(ConvProblem.parse("ic8ih9oc8kh3 dir:backward_data"))
     'conv backward_data'

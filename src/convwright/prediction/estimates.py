@@ -1,4 +1,4 @@
-"""What backends estimate that their candidates take."""
+"""Predictions from backends' own estimates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = 2.0
 
 
 class Estimates:
-    """A ``Predictor`` that takes each backend's own estimate, and what the rewrites around the candidate move."""
+    """A ``Predictor`` that adds the copies of rewrites to each backend's own estimate."""
 
     def predict(self, candidate: Candidate, device: DeviceFacts) -> Prediction | None:
         leaf_us = candidate.leaf.estimated_us
@@ -29,7 +29,7 @@ ESTIMATES = Estimates()
 
 
 def around_leaf(candidate: Candidate, device: DeviceFacts, leaf_us: float, error: float) -> Interval:
-    """The time of a candidate whose leaf takes ``leaf_us``, by a factor of ``error`` more or less."""
+    """The time of a candidate whose leaf takes ``leaf_us``, up to a factor of ``error`` either way."""
     bandwidth = device.bandwidth_bytes_per_us
     moving = moved_bytes(candidate) / bandwidth if bandwidth else 0.0
     runs_us = candidate.runs * leaf_us

@@ -1,9 +1,8 @@
-"""Candidates on a device as rows of named numbers, with a physical estimate of each: the same at learning and at
-prediction.
+"""Turn candidates on a device into rows of named numbers with a physical estimate, equally for learning and prediction.
 
-A row is the problem's features, what the device needs for each part of the work, the tiles and their waves over the
-multiprocessors, and words: the algorithm, the rewrites around it and its settings. ``vocabulary`` lists the words that
-occur in some candidates, and a model keeps them as names of its features.
+A row has the problem's features, the least time for each part of the work, the tiles and their waves over the
+multiprocessors, and words: the algorithm, its rewrites and its settings. ``vocabulary`` lists the words that occur
+among candidates; a model stores them as names of its features.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALGORITHM, REWRITE, SETTING = "algorithm ", "rewrite ", "setting "
-# What the physical estimate of a candidate is the sum and the maximum of, in µs.
+# The parts of a candidate's physical estimate, in µs.
 PARTS = ("products µs", "operands µs", "scratch µs", "copies µs", "launches µs", "backend's estimate µs")
 OF_PHYSICS = (
     "log physics", *(f"log {part}" for part in PARTS), "products to operands", "has an estimate",
     "estimate to roofline",
 )  # fmt: skip
-# Sides of tiles that libraries may use, which do not say of which size theirs are.
+# Typical tile sides of libraries that do not report theirs.
 _USUAL_TILES = (32, 128)
 OF_TILES = (
     "has tiles", "log blocks", "log waves", "last wave idle", "tiles idle", "products held", "log steps", "log parts",
@@ -45,10 +44,10 @@ _OF_CANDIDATE = (
     "on tensor cores",
 )  # fmt: skip
 _NUMBERS = (*PROBLEM_FEATURES, *OF_PHYSICS, *OF_TILES, *_OF_CANDIDATE)
-# An algorithm that fewer candidates than this have is none that a model knows.
+# A model does not know an algorithm with fewer candidates than this.
 _FEWEST = 8
 _ON_TENSOR_CORES = frozenset(Arithmetic) - {Arithmetic.FP32, Arithmetic.FP64}
-# Fields of a candidate as they are collected, one a column.
+# The collected fields of a candidate, one per column.
 _RUNS, _DEPTH, _FLOPS, _BYTES, _PEAK, _PRODUCTS, _WORKSPACE, _MOVED, _ESTIMATE, _TILED, _SAVES = range(11)
 _BM, _BN, _BK, _IN_PARTS, _ROWS, _COLUMNS, _TERMS, _GROUPS, _TENSOR = range(11, 20)
 _LEAST_US = _LEAST_WAVES = 1e-3
@@ -57,7 +56,7 @@ _LEAST_US = _LEAST_WAVES = 1e-3
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
     """``rows`` has one row for each candidate and one column for each of ``names``. ``parts`` are the columns of
-    ``PARTS``, in µs. ``known`` says whether the names have the candidate's algorithm."""
+    ``PARTS``, in µs. ``known`` says whether the candidate's algorithm is among the names."""
 
     names: tuple[str, ...]
     rows: NDArray[float64]
@@ -83,18 +82,18 @@ def algorithm_of(candidate: Candidate) -> str:
 
 
 def vocabulary(candidates: Iterable[Candidate], fewest: int = _FEWEST) -> tuple[str, ...]:
-    """The names of the features of such candidates: those that all have, and words that at least some have."""
+    """The feature names of such candidates: the common ones, and words that at least ``fewest`` candidates have."""
     seen = Counter(name for candidate in candidates for name, _ in _words(candidate))
     return (*_NUMBERS, *sorted(name for name, count in seen.items() if count >= fewest))
 
 
 def algorithm_columns(names: Sequence[str]) -> tuple[int, ...]:
-    """Of features with these names, those that say which algorithm it is."""
+    """The columns, among features with these names, that name the algorithm."""
     return tuple(index for index, name in enumerate(names) if name.startswith(ALGORITHM))
 
 
 def check_names(names: Sequence[str], path: str) -> None:
-    """Refuse the names of a model that another version learned, whose rows had other numbers."""
+    """Refuse the feature names of a model from another version, whose rows were different."""
     words = (ALGORITHM, REWRITE, SETTING)
     numbers = tuple(name for name in names if not name.startswith(words))
     if numbers != _NUMBERS:
@@ -106,7 +105,7 @@ def check_names(names: Sequence[str], path: str) -> None:
 
 
 def features(candidates: Sequence[Candidate], device: DeviceFacts, names: Sequence[str] = _NUMBERS) -> Features:
-    """The rows of ``candidates`` with the columns ``names``, which ``vocabulary`` made.
+    """The rows of ``candidates`` with the columns ``names``, as made by ``vocabulary``.
 
     >>> from convwright.core.candidate import Source
     >>> from convwright.core.problem import ConvProblem
@@ -174,7 +173,7 @@ def _whole(value: int | str) -> int:
 
 
 def _words(candidate: Candidate) -> Iterator[tuple[str, float]]:
-    """What a candidate is called, and its settings: numbers on a logarithmic scale, texts as words."""
+    """A candidate's names and settings: numbers on a logarithmic scale, texts as words."""
     while candidate.inner is not None:
         yield f"{REWRITE}{candidate.algorithm}", 1.0
         candidate = candidate.inner
@@ -187,10 +186,10 @@ def _words(candidate: Candidate) -> Iterator[tuple[str, float]]:
 
 
 def _physics(raw: NDArray[float64], rates: Rates) -> tuple[NDArray[float64], NDArray[float64], NDArray[float64]]:
-    """The parts, the estimate, and what the model is shown of both.
+    """The parts, the estimate, and the columns for the model from both.
 
-    The estimate is the device's peak for products or operands, whichever takes longer, or what the backend estimates
-    where it does; then scratch memory that is written and read, copies of rewrites, and launches.
+    The estimate is the peak time for products or operands, whichever is longer, or the backend's estimate if there is
+    one; plus scratch memory written and read, copies of rewrites, and launches.
     """
     import numpy as np
 
@@ -215,7 +214,7 @@ def _physics(raw: NDArray[float64], rates: Rates) -> tuple[NDArray[float64], NDA
 
 
 def _tiles(raw: NDArray[float64], rates: Rates) -> NDArray[float64]:
-    """Tiles of a matrix product, where a candidate says how large they are, and waves of them over all units."""
+    """Tiles of a matrix product, if a candidate states their size, and their waves over all units."""
     import numpy as np
 
     has = (raw[:, _BM] > 0) & (raw[:, _BN] > 0)
@@ -236,7 +235,7 @@ def _tiles(raw: NDArray[float64], rates: Rates) -> NDArray[float64]:
 
 
 def _usual_tiles(raw: NDArray[float64], rates: Rates, side: int) -> Iterator[NDArray[float64]]:
-    """Waves of square tiles, and how much larger the product is with whole ones."""
+    """Waves of square tiles, and by how much whole tiles enlarge the product."""
     import numpy as np
 
     down, across = np.ceil(raw[:, _ROWS] / side), np.ceil(raw[:, _COLUMNS] / side)
@@ -255,7 +254,7 @@ def _candidate(raw: NDArray[float64]) -> NDArray[float64]:
 
 
 def _ratio(above: NDArray[float64], below: NDArray[float64]) -> NDArray[float64]:
-    """1 where nothing stands below."""
+    """The ratio; 1 where the divisor is 0."""
     import numpy as np
 
     ratio: NDArray[float64] = np.where(below > 0, above / np.where(below > 0, below, 1.0), 1.0)

@@ -1,4 +1,4 @@
-"""Rows in folds, so that all rows of one group, such as one problem, are in one fold."""
+"""Split rows into folds that keep each group, such as one problem, together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def fold_of(groups: NDArray[Any], folds: int, *, seed: int = 0) -> NDArray[int64]:
-    """The fold of each row, from 0. Folds have equally many groups, or one more.
+    """The fold of each row, from 0. The numbers of groups per fold differ by at most one.
 
     >>> import numpy as np
     >>> fold = fold_of(np.array(["a", "b", "a", "c"]), 3)

@@ -1,7 +1,7 @@
 """Intervals that hold a given share of measured times, by split-conformal prediction on the logarithm of time.
 
-An interval is a factor around a predicted time: the finite-sample quantile of the errors of rows that the model had
-not seen. Rows whose predictions fall between the same two ``edges`` share a factor, since short times scatter more.
+An interval is a factor around a predicted time: the finite-sample quantile of errors on rows that the model had not
+seen. Rows with predictions between the same two ``edges`` share a factor, since short times scatter more.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy import float64, int64
     from numpy.typing import NDArray
 
-# A bucket has at least so many errors: with fewer, its quantile is mostly chance.
+# The fewest errors in a bucket: with fewer, its quantile is mostly chance.
 _FEWEST = 50
-# Short times scatter more by noise, and long ones since few are known of. Equally full buckets would mix the long ones.
+# Short times scatter more by noise; long ones are rare. Equally full buckets would mix the long ones.
 _EDGES_US = (5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 
 
@@ -33,14 +33,14 @@ class ConformalIntervals:
     log_factors: tuple[float, ...]
 
     def around(self, predicted_us: NDArray[float64]) -> tuple[NDArray[float64], NDArray[float64]]:
-        """The least and the largest time, for each prediction."""
+        """The lower and upper bounds of the time for each prediction."""
         import numpy as np
 
         factors = np.exp(np.array(self.log_factors))[_bucket(predicted_us, self.edges_us)]
         return predicted_us / factors, predicted_us * factors
 
     def to_json(self) -> dict[str, Any]:
-        """As strict JSON can hold it; None is a factor without bound."""
+        """Strict JSON; None is a factor without bound."""
         factors = [None if each == inf else each for each in self.log_factors]
         return {"coverage": self.coverage, "edges_us": list(self.edges_us), "log_factors": factors}
 
@@ -65,7 +65,7 @@ def calibrate(
 ) -> ConformalIntervals:
     """Intervals from predictions for rows that the predicting model had not seen.
 
-    Too few rows give intervals without bounds: nine are needed for 90 %.
+    Too few rows give intervals without bounds: 90 % coverage needs nine.
     """
     import numpy as np
 
@@ -79,7 +79,7 @@ def calibrate(
 
 
 def _full_enough(predicted_us: NDArray[float64]) -> tuple[float, ...]:
-    """Edges with enough rows between each two of them, below the first and above the last."""
+    """Edges with enough rows in every bucket."""
     import numpy as np
 
     ordered, edges, begun = np.sort(predicted_us), list[float](), 0
@@ -92,12 +92,12 @@ def _full_enough(predicted_us: NDArray[float64]) -> tuple[float, ...]:
 
 
 def conformal_quantile(scores: NDArray[float64] | Sequence[float], coverage: float) -> float:
-    """What the score of one more row exceeds with a probability of at most ``1 - coverage``.
+    """The score that one more row exceeds with a probability of at most ``1 - coverage``.
 
     >>> conformal_quantile([3.0, 1.0, 2.0], 0.5), conformal_quantile([3.0, 1.0, 2.0], 0.9)
     (2.0, inf)
     """
-    # The new score may have any of n + 1 ranks, all equally likely, so the rank is counted among n + 1 scores.
+    # The new score has each of the n + 1 ranks with equal probability, so ranks count among n + 1 scores.
     rank = ceil((len(scores) + 1) * coverage - 1e-9)
     return float(sorted(scores)[max(rank, 1) - 1]) if rank <= len(scores) else inf
 

@@ -1,4 +1,4 @@
-"""Learned models as a predictor of candidates: their times, and their energies where powers were learned."""
+"""Predict candidates by learned models: their times, and their energies if powers were learned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.prediction.power_model import PowerModel
 from convwright.prediction.sums import energy_of
 from convwright.prediction.time_model import TimeModel
 
-# Out of the domain bounds are so many times as far from the value at least, since nothing calibrates them there.
+# Outside the domain, where nothing calibrates them, bounds are at least this many times as far from the value.
 _OUTSIDE = 4.0
 
 

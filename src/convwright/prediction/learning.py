@@ -1,4 +1,4 @@
-"""Observations of one device → a model of its times, with a report of its errors on problems that it had not seen."""
+"""Learn a model of a device's times from observations, with a report of its errors on unseen problems."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from numpy import float64, int64
     from numpy.typing import NDArray
 
-# Rows of one origin, such as a sweep: more would count for more than all networks.
+# The most rows of one origin, such as a sweep, so that it does not outweigh all networks.
 MOST_OF_AN_ORIGIN = 600
 FEWEST_ROWS = 100
-# Of 400 and 127 leaves, as a model of whole problems has them, the error is no smaller and predictions take three times
-# as long. With squared errors trees alone are off by 20.9 % in place of 18.6 (median, 16,000 candidates of an H200).
+# With 400 and 127 leaves, as in a model of whole problems, the error is no smaller and predictions take three times as
+# long. With squared errors alone the median error of trees is 20.9 % instead of 18.6 (16,000 candidates, H200).
 _MANY_ROWS = TreeSettings(
     trees=300, leaves=31, learning_rate=0.08, features_per_split=0.5, losses=("absolute_error",), members=1
 )
@@ -41,7 +41,7 @@ _MANY = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Candidates of one device with what was measured: one row each, of ``origins`` that a split keeps together."""
+    """Candidates of one device with their measurements, one row each. A split keeps rows of one origin together."""
 
     candidates: tuple[Candidate, ...]
     measured_us: NDArray[float64]
@@ -52,14 +52,14 @@ class Samples:
         return len(self.candidates)
 
     def of(self, rows: NDArray[Any]) -> Samples:
-        """Those of some rows."""
+        """The samples of some rows."""
         picked = tuple(self.candidates[int(row)] for row in rows)
         return Samples(picked, self.measured_us[rows], self.energy_mj[rows], self.origins[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """A model and how far it was off."""
+    """A model and its errors."""
 
     predictor: LearnedTimes
     report: ErrorReport
@@ -70,7 +70,7 @@ class Learned:
 
 
 def samples(observations: Iterable[Observation], device: DeviceFacts) -> Samples:
-    """What there is to learn from: one row for each problem and candidate, by its newest time that is not doubtful."""
+    """One row for each problem and candidate, with its newest time that is not doubtful."""
     import numpy as np
 
     newest: dict[tuple[str, str], Observation] = {}
@@ -101,8 +101,8 @@ def learn(
     settings: TreeSettings | None = None,
     tried: int = FOLDS,
 ) -> Learned:
-    """A model of the device's times, and of its power where enough is known. ``tried`` folds of five are held out for
-    the report and the intervals."""
+    """A model of the device's times, and of its power if there are enough measurements. ``tried`` of five folds are
+    held out for the report and the intervals."""
 
     known = observations if isinstance(observations, Samples) else samples(observations, device)
     if len(known) < FEWEST_ROWS:
@@ -125,12 +125,12 @@ def learn(
 
 
 def settings_for(rows: int) -> TreeSettings:
-    """How trees are grown for so many rows."""
+    """How trees are grown for this many rows."""
     return _MANY_ROWS if rows >= _MANY else _FEW_ROWS
 
 
 def balanced(origins: NDArray[Any], most: int = MOST_OF_AN_ORIGIN) -> NDArray[int64]:
-    """Rows in their order, at most so many of one origin, where there are other origins."""
+    """Rows in order, at most ``most`` of one origin if there are others."""
     import numpy as np
 
     shuffled = np.random.default_rng(0).permutation(len(origins))
@@ -142,7 +142,7 @@ def balanced(origins: NDArray[Any], most: int = MOST_OF_AN_ORIGIN) -> NDArray[in
 
 
 def groups_of(known: Samples) -> NDArray[Any]:
-    """What a split keeps together: origins, or problems where there are too few origins for a split."""
+    """The groups that a split keeps together: origins, or problems if there are too few origins."""
     import numpy as np
 
     enough = len(np.unique(known.origins)) >= 2 * FOLDS
@@ -152,7 +152,7 @@ def groups_of(known: Samples) -> NDArray[Any]:
 def _power(
     found: Features, known: Samples, unseen_us: NDArray[float64], groups: NDArray[Any], device: DeviceFacts
 ) -> PowerModel | None:
-    """From predicted times, where there are some, since those are what powers will be predicted from."""
+    """A model of power. It uses predicted times where available, since predictions of power will use these."""
     import numpy as np
 
     rows = np.flatnonzero(np.isfinite(known.energy_mj))
@@ -164,14 +164,14 @@ def _power(
 
 
 def _sharing(candidate: Candidate, problems: dict[str, Any]) -> Candidate:
-    """The candidate with one object for all equal problems, whose features are computed once."""
+    """The candidate, with one shared object for equal problems, whose features are then computed once."""
     problem = problems.setdefault(candidate.problem.key, candidate.problem)
     inner = None if candidate.inner is None else _sharing(candidate.inner, problems)
     return replace(candidate, problem=problem, inner=inner)
 
 
 def _current(candidate: Candidate, device: DeviceFacts) -> Candidate:
-    """The candidate with the estimate that this version makes, whichever version measured it."""
+    """The candidate with this version's estimate, whichever version measured it."""
     if candidate.inner is not None:
         return replace(candidate, inner=_current(candidate.inner, device))
     problem = candidate.problem
@@ -184,7 +184,7 @@ def _current(candidate: Candidate, device: DeviceFacts) -> Candidate:
 
 
 def versions_of(observations: Sequence[Observation]) -> dict[str, str]:
-    """The versions under which most were measured."""
+    """The library versions of most observations."""
     named = ("torch", "cudnn", "triton", "driver", "cuda")
     seen: dict[str, dict[str, int]] = {name: {} for name in named}
     for each in observations:

@@ -1,5 +1,4 @@
-"""Which model serves a device: a learned one that the user keeps beside the store, one that is shipped, or the device's
-data sheet."""
+"""Find the model for a device: the user's learned one beside the store, a shipped one, or the device's data sheet."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """A predictor for one device. ``times`` is the model behind it; the data sheet has none."""
+    """A predictor for one device. ``times`` is its model; the data sheet has none."""
 
     predictor: Predictor
     origin: Origin
@@ -58,7 +57,7 @@ class Served:
 
 
 def served(device: DeviceFacts, store: Path | None = None, model: Path | str | None = None) -> Served:
-    """The model for a device: ``model``, or else the one beside the file ``store``, or a shipped one, or none.
+    """The model for a device: ``model``, else the one beside the file ``store``, else a shipped one, else none.
 
     >>> from convwright.core.profiles import profile
     >>> served(profile("h200")).origin, served(profile("h100")).origin
@@ -76,12 +75,12 @@ def served(device: DeviceFacts, store: Path | None = None, model: Path | str | N
 
 
 def folder_beside(store: Path) -> Path:
-    """The folder of the models that are learned from a store."""
+    """The folder for models learned from a store."""
     return store.parent / FOLDER
 
 
 def file_name(device: DeviceFacts) -> str:
-    """What the model of a device is called.
+    """The file name of a device's model.
 
     >>> from convwright.core.profiles import profile
     >>> file_name(profile("h100"))
@@ -91,8 +90,8 @@ def file_name(device: DeviceFacts) -> str:
 
 
 def save(learned: LearnedTimes, path: Path | str) -> tuple[Path, ...]:
-    """Write the model of times to ``path``, and that of power to a file next to it, if there is one. The paths of all
-    files that were written."""
+    """Write the model of times to ``path``, and the model of power, if any, to a file next to it. Returns the paths of
+    all written files."""
     path = Path(path)
     if path.suffix != _SUFFIX:
         raise BadInput(f"a model's file must end in {_SUFFIX}, got {str(path)!r}")
@@ -115,7 +114,7 @@ def _power_of(path: Path) -> Path:
 def _loaded(path: Path, origin: Origin, device: DeviceFacts) -> Served:
     times = _read(path, _stamp(path))
     if times.device != device.key:
-        raise BadInput(f"{path} is a model of {times.device}, and times of {device.key} are asked for")
+        raise BadInput(f"{path} is a model of {times.device}, but times of {device.key} are needed: give another model")
     return Served(LearnedTimes(times, _power_read(_power_of(path), device)), origin, times, path)
 
 
@@ -125,14 +124,14 @@ def _power_read(path: Path, device: DeviceFacts) -> PowerModel | None:
     try:
         model = PowerModel.from_json(strict_json.loads(path.read_bytes()))
     except (OSError, JsonError, BadInput) as error:
-        raise BadInput(f"{path} is no model of power: {error}") from error
+        raise BadInput(f"{path} is not a model of power: {error}") from error
     if model.device != device.key:
-        raise BadInput(f"{path} is a model of {model.device}, and power of {device.key} is asked for")
+        raise BadInput(f"{path} is a model of {model.device}, but power of {device.key} is needed: give another model")
     return model
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Changes where the file is written anew."""
+    """A value that changes when the file is written again."""
     try:
         known = path.stat()
     except OSError as error:

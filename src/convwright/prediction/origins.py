@@ -1,4 +1,4 @@
-"""Which problems are alike, so that a model which has seen one of them has not to be tested on another."""
+"""Group similar problems, so that a model is not tested on a problem similar to one it was fitted to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from convwright.core.problem import ConvProblem
 
 
 def origin_of(problem: Problem) -> str:
-    """A name that problems share whose sizes are the same, or differ by less than a factor of two.
+    """A name shared by problems whose sizes are the same or differ by less than a factor of two.
 
-    A direction, a layout, a data type and an epilogue make no other origin: a network poses all of them for one layer,
-    and a sweep poses one problem in many sizes. Channels, filters and strides do.
+    Direction, layout, data type and epilogue do not matter: a network uses several of them for one layer, and a sweep
+    has one problem in many sizes. Channels, filters and strides do.
 
     >>> def origin(text): return origin_of(ConvProblem.parse(text))
     >>> origin("mb8ic16ih220oc32kh3") == origin("mb8ic16ih221oc32kh3 dt:fp16 dir:backward_data")

@@ -1,4 +1,4 @@
-"""What a device needs at least for a candidate: its peak rates, and how much is multiplied and moved."""
+"""The least time that a device needs for a candidate: its peak rates, and how much is multiplied and moved."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from convwright.core.kinds.problem import Problem
 from convwright.rewrites import rewrite
 from convwright.rewrites.rewrite import Rewrite
 
-# No core of a CPU multiplies and adds more in a microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. Of 16-bit
-# numbers nothing is said: matrix units multiply those many times faster.
+# No CPU core does more multiply-adds per microsecond: two vectors of 64 bytes a cycle, at 6.5 GHz. There is no limit
+# for 16-bit numbers, which matrix units multiply many times faster.
 _MOST_FLOPS_PER_US = {Arithmetic.FP64: 2 * 2 * 8 * 6500, Arithmetic.FP32: 2 * 2 * 16 * 6500}
-# Winograd's F(4x4, 3x3), which PyTorch's own call on a CPU may be computed by, saves as much.
+# The saving of Winograd's F(4x4, 3x3), which PyTorch's own call on a CPU may use.
 _MOST_SAVED = 4
-# What fits into a cache is moved faster than limits say, and what is beyond it in part.
+# Data in a cache moves faster than the limits say, and data beyond it in part.
 _IN_CACHE = 3.0
 
 
 def moved_bytes(candidate: Candidate) -> int:
-    """What the rewrites around a candidate's leaf read and write at each call; 0 where there are none."""
+    """Bytes that the rewrites of a candidate read and write at each call; 0 without any."""
     return moved_by(_rewrites_of(candidate))
 
 
@@ -32,7 +32,7 @@ def _rewrites_of(candidate: Candidate) -> Iterator[tuple[Rewrite, Problem, Confi
 
 
 def moved_by(rewrites: Iterable[tuple[Rewrite, Problem, Config]]) -> int:
-    """What rewrites with their arguments read and write at each call, the outermost first."""
+    """Bytes that rewrites with their arguments read and write at each call; the outermost comes first."""
     moved, runs = 0, 1
     for each, problem, arguments in rewrites:
         moved += runs * each.moved_bytes(problem, arguments)
@@ -41,10 +41,10 @@ def moved_by(rewrites: Iterable[tuple[Rewrite, Problem, Config]]) -> int:
 
 
 def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
-    """What the device needs at its peak for what is moved and multiplied; None where its rates are not known.
+    """The least time for what is moved and multiplied, at the device's peak; None if its rates are unknown.
 
-    Products that an algorithm may save are counted: how many it saves is not known, and what it pays for that neither.
-    So are idle ones of tiles that are at least half empty, as where one output channel stands for sixteen.
+    Products that an algorithm may save are counted, since neither their number nor their cost is known. Idle products
+    count if tiles are at least half empty, as when one output channel fills a tile for sixteen.
     """
     leaf, bandwidth, peak = candidate.leaf, device.bandwidth_bytes_per_us, device.peak(candidate.arithmetic)
     if not bandwidth or not peak:
@@ -55,8 +55,8 @@ def least_us(candidate: Candidate, device: DeviceFacts) -> float | None:
 
 
 def times_idle(leaf: Candidate) -> int:
-    """How many times the problem's products its tiles hold, as a power of two: finer differences are left to the
-    backend that offers the tiles."""
+    """The products in its tiles divided by the problem's products, as a power of two. Smaller differences are left to
+    the backend that offers the tiles."""
     products: int = leaf.problem.flops // 2
     return 1 if leaf.tiled is None or not products else 1 << max(leaf.tiled // products, 1).bit_length() - 1
 
@@ -71,8 +71,8 @@ def own_call_us(own: Candidate, device: DeviceFacts) -> float:
 
 
 def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
-    """How long the device takes at its peak bandwidth to move the operands and to write the workspace once; 0 if the
-    bandwidth is not known."""
+    """The time to move the operands and write the workspace once, at the device's peak bandwidth; 0 if that is
+    unknown."""
     bandwidth, leaf = device.bandwidth_bytes_per_us, candidate.leaf
     if not bandwidth:
         return 0.0
@@ -82,8 +82,8 @@ def moving_us(candidate: Candidate, device: DeviceFacts) -> float:
 
 
 def hopeless_us(candidate: Candidate, device: DeviceFacts, best_us: float) -> float | None:
-    """What a candidate needs for all that it moves where that is longer than what was seen, whatever it saves of the
-    products; None where it may still win."""
+    """The least time of a candidate that cannot win: moving its data takes longer than the best time seen, whatever
+    products it saves. None if it may still win."""
     bandwidth, least_us = device.bandwidth_bytes_per_us, moving_us(candidate, device)
     cached_us = device.cache_bytes / bandwidth if device.cache_bytes and bandwidth else 0.0
     return least_us if least_us > max(_IN_CACHE * best_us, cached_us) else None

@@ -1,6 +1,6 @@
-"""The power that a device draws while one kernel follows the other, from how busy that keeps its parts.
+"""The power of a device that runs kernels back to back, from the load on its parts.
 
-Energy takes seconds to measure, so only a few dozen candidates have it: enough for a straight line through logarithms.
+Measuring energy takes seconds, so only a few dozen candidates have it: enough for a straight line through logarithms.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 SCHEMA = "convwright power model 1"
 FEWEST_POWERS = 30
-# What the line depends on: how much of the time the device needs at its peak for products, operands and scratch memory,
-# how long that is, how many waves of tiles there are, and whether it is on tensor cores.
+# The inputs of the line: shares of the time that the device needs at its peak for products, operands and scratch
+# memory, their sum, the waves of tiles, and whether tensor cores are used.
 _LOADS, _LEAST_SHARE, _MOST_WAVES = 6, 1e-3, 6.0
-# Of the weights' squares, in units of the rows' variance.
+# The penalty of squared weights, in units of the rows' variance.
 _RIDGE = 3.0
-# Nine of ten lie within the bounds.
+# The share of powers within the bounds.
 _COVERED = 0.9
 _LINES = ("centre", "deviation", "weights")
-_LARGEST = 1e12  # of what is read; more is no power
+_LARGEST = 1e12  # limit for values read from a record
 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel(Record):
-    """A prediction is ``mean_w`` plus ``weights`` times the loads, less ``centre`` and in units of ``deviation``. It is
-    never outside of what was seen, from ``least_w`` to ``most_w``. Nine of ten are off by ``factor`` at most, and
+    """A prediction is ``mean_w`` plus ``weights`` times the loads, minus ``centre`` and in units of ``deviation``. It
+    stays within the powers seen, from ``least_w`` to ``most_w``. Nine of ten errors are at most a ``factor``.
     ``median`` is the median of |predicted / measured - 1|, each of the ``rows`` predicted by all others."""
 
     device: str
@@ -51,7 +51,7 @@ class PowerModel(Record):
     rows: int
 
     def watts(self, found: Features, time_us: NDArray[float64]) -> NDArray[float64]:
-        """The power of each candidate, of which one call takes ``time_us``."""
+        """The power of each candidate, one call of which takes ``time_us``."""
         import numpy as np
 
         line = (_loads(found, time_us) - np.array(self.centre)) / np.array(self.deviation) @ np.array(self.weights)
@@ -59,7 +59,7 @@ class PowerModel(Record):
         return watts
 
     def around(self, watts: float, *, in_domain: bool) -> Interval:
-        """The bounds of a prediction; where nothing like the candidate was seen, those of all that was seen as well."""
+        """The bounds of a prediction. Outside the domain they also include all powers seen."""
         low, high = watts / self.factor, watts * self.factor
         if not in_domain:
             low, high = min(low, self.least_w), max(high, self.most_w)
@@ -70,7 +70,7 @@ class PowerModel(Record):
 
     @classmethod
     def from_json(cls, record: Any) -> PowerModel:
-        """A model that was kept. Whatever the record says, predictions are numbers."""
+        """A stored model. Whatever the record says, predictions are numbers."""
         names = [each.name for each in fields(cls)]
         if not isinstance(record, dict) or record.get("schema") != SCHEMA or set(record) != {"schema", *names}:
             raise BadInput(f"a model of power must have the schema {SCHEMA!r}, with {', '.join(names)}")
@@ -92,7 +92,7 @@ def _is_finite(value: object) -> bool:
 
 
 def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[float64], device: str) -> PowerModel:
-    """The line through measured powers of candidates, of which one call takes ``time_us``."""
+    """The line through measured powers of candidates, one call of which takes ``time_us``."""
     import numpy as np
 
     loads = _loads(found, time_us)
@@ -100,7 +100,7 @@ def fit_power_model(found: Features, time_us: NDArray[float64], watts: NDArray[f
     standard = (loads - centre) / deviation
     solver = np.linalg.solve(standard.T @ standard + _RIDGE * np.eye(_LOADS), standard.T)
     weights, least_w, most_w = solver @ (watts - mean_w), float(watts.min()), float(watts.max())
-    # How each row is predicted without it follows from its influence on its own prediction.
+    # Leave-one-out predictions follow from each row's influence on its own prediction.
     influence = np.einsum("ij,ji->i", standard, solver) + 1 / len(watts)
     alone = np.clip(watts - (watts - mean_w - standard @ weights) / (1 - influence), least_w, most_w)
     factor = exp(conformal_quantile(np.abs(np.log(alone / watts)), _COVERED))

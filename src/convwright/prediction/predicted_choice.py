@@ -1,4 +1,4 @@
-"""Predictions and a policy → the winner, and for each other candidate the reason why it lost. Pure."""
+"""Predictions and a policy → the winner, and the reason why each other candidate lost. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OUTSIDE = "is outside of what the model has learned, so PyTorch's own call is k
 _ROUNDS = "may round sums of some products, and without a run its error is not known"
 _NOTHING = "no time can be predicted"
 _NO_ENERGY = "no energy can be predicted"
-# Candidates that mode predict-top runs beside PyTorch's own call.
+# How many candidates mode predict-top runs beside PyTorch's own call.
 MOST_RUN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted(Record):
-    """A candidate, and what is predicted of one call: its time with packing where weights change, its energy, and the
-    memory that it holds: operands, result and workspace. ``objection`` says why the policy does not allow it."""
+    """A candidate with the prediction for one call: its time, including packing if weights change, its energy, and its
+    memory: operands, result and workspace. ``objection`` says why the policy forbids it."""
 
     candidate: Candidate
     prediction: Prediction | None
@@ -34,13 +34,13 @@ class Predicted(Record):
 
     @property
     def us(self) -> float:
-        """The predicted time; infinite where there is none."""
+        """The predicted time; infinite if there is none."""
         return inf if self.prediction is None else self.prediction.time_us.value
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedVerdict(Record):
-    """One row's outcome, as a ``Verdict`` is that of a measured one."""
+    """One row's outcome, like a ``Verdict`` of a measured row."""
 
     predicted: Predicted
     reason: str
@@ -56,11 +56,11 @@ def choose_predicted(
     extra_us: Callable[[Candidate], float] | None = None,
     careful: bool = False,
 ) -> tuple[PredictedVerdict, ...]:
-    """All rows, the winner first, then the allowed by what they cost, then the others.
+    """All rows: the winner, then the allowed ones by cost, then the others.
 
-    PyTorch's own call wins unless another is predicted to be better by more than a tie. ``careful`` takes nothing in
-    its place that is outside of what the model has learned. ``extra_us`` is what a candidate adds on the host, which an
-    eager call weighs against what it saves.
+    PyTorch's own call wins unless another is predicted to be better by more than a tie. ``careful`` replaces it by
+    nothing outside the model's domain. ``extra_us`` gives a candidate's additional host time, which an eager call
+    compares with the time saved.
     """
 
     def objection(row: Predicted) -> str | None:
@@ -92,8 +92,8 @@ def choose_predicted(
 
 
 def worth_running(verdicts: Sequence[PredictedVerdict], policy: Policy, most: int = MOST_RUN) -> list[Candidate]:
-    """The candidates that may be the fastest: those whose intervals overlap the interval of the best, ``most`` of them
-    at the most, the likeliest first."""
+    """The candidates that may be fastest, likeliest first: those whose intervals overlap the best one's, at most
+    ``most``."""
     rows = [verdict.predicted for verdict in verdicts if verdict.allowed]
     rows.sort(key=lambda row: _cost(row, policy))
     if not rows or rows[0].prediction is None:
@@ -116,7 +116,7 @@ def _best(allowed: Sequence[Predicted], own: Predicted | None, policy: Policy) -
 
 
 def _cost(row: Predicted, policy: Policy) -> float:
-    """What the policy wants to be least."""
+    """The quantity that the policy minimises."""
     if policy.objective is Objective.WORKSPACE:
         return _workspace(row)
     energy: Interval | None = None if row.prediction is None else row.prediction.energy_mj

@@ -1,4 +1,4 @@
-"""A problem of any kind as numbers: the matrix product that it amounts to, its sizes, and how its operands lie."""
+"""Describe a problem of any kind by numbers: its equivalent matrix product, its sizes, its operands' layouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBLEM_FEATURES = (
     "x channels last", "y channels last", "w channels last",
     "width divisor", "input width divisor", "channels divisor", "filters divisor",
 )  # fmt: skip
-# Of a number only the powers of two up to this one matter to vectors and alignments.
+# Only powers of two up to this one matter to vectors and alignments.
 _MOST_DIVISOR = 64
 
 
@@ -37,7 +37,7 @@ class Product(NamedTuple):
 
 
 class ProblemFeatures(NamedTuple):
-    """``numbers`` are those that ``PROBLEM_FEATURES`` name."""
+    """``numbers`` are the values of ``PROBLEM_FEATURES``."""
 
     numbers: tuple[float, ...]
     product: Product
@@ -126,7 +126,7 @@ def _log(number: float) -> float:
 
 
 def _size(spec: TensorSpec, dim: int) -> int:
-    """The size of a dimension; 1 where there is none."""
+    """The size of a dimension; 1 if it does not exist."""
     rank = len(spec.shape)
     return spec.shape[dim] if -rank <= dim < rank else 1
 
@@ -136,5 +136,5 @@ def _is_last(spec: TensorSpec) -> float:
 
 
 def _divisor(size: int) -> float:
-    """The logarithm of the largest power of two that divides a size, as far as it matters."""
+    """The logarithm of the largest power of two that divides a size, up to the limit."""
     return log2(gcd(size, _MOST_DIVISOR)) if size else 0.0

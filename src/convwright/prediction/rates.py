@@ -1,4 +1,4 @@
-"""How fast a device multiplies and moves at its peak, with a stated assumption where its facts do not say."""
+"""The peak rates of a device, with stated assumptions where its facts are incomplete."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 from convwright.core.record import Record
 
-# What is assumed of a CPU whose facts give no rates: vectors of 32 bytes, two multiply-adds a cycle, and one channel of
-# memory for two threads. A correction that is learned on the device absorbs what is wrong with these.
+# Assumptions for a CPU without known rates: 32-byte vectors, two multiply-adds a cycle, and one memory channel per two
+# threads. A correction learned on the device absorbs their error.
 _CPU_CLOCK_MHZ, _CPU_BYTES_PER_CYCLE, _CPU_BANDWIDTH_PER_THREAD = 2500.0, 64.0, 6000.0
-# The same of a GPU, per multiprocessor.
+# The same for a GPU, per multiprocessor.
 _GPU_CLOCK_MHZ, _GPU_FLOPS_PER_CYCLE, _GPU_BANDWIDTH_PER_UNIT, _GPU_UNITS = 1500.0, 256.0, 15000.0, 100
-# From the start of one kernel to its end with nothing to do, and of one of PyTorch's operators on a CPU.
+# The time of an empty kernel, and of one of PyTorch's operators on a CPU.
 _GPU_LAUNCH_US, _CPU_LAUNCH_US = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rates(Record):
-    """``units`` are multiprocessors, or threads. ``launch_us`` is what a launch takes that computes nothing."""
+    """``units`` are multiprocessors or threads. ``launch_us`` is the time of an empty launch."""
 
     units: int
     bandwidth_bytes_per_us: float
@@ -27,7 +27,7 @@ class Rates(Record):
     flops_per_us: tuple[tuple[Arithmetic, float], ...]
 
     def peak(self, arithmetic: Arithmetic) -> float:
-        """Floating-point operations per µs of the unit that ``arithmetic`` runs on; the slowest where it has none."""
+        """Operations per µs of the unit that ``arithmetic`` runs on; the slowest unit if it has none."""
         known = dict(self.flops_per_us)
         return known.get(arithmetic.unit) or min(known.values())
 

@@ -1,4 +1,4 @@
-"""How much each feature counts in the distance of two rows: learned, so that rows of one kind predict each other."""
+"""Learn how much each feature counts in the distance of two rows, so that rows of one kind predict each other."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _STEPS, _RATE = 50, 0.1
-# What a step looks at: so many kinds, and of each so many rows.
+# The sample of one step: kinds, and rows of each.
 _KINDS, _ROWS, _FEWEST_ROWS = 24, 200, 40
-# Errors, in units of the usual deviation, count like squares up to the root of this, and like logarithms beyond.
+# Errors, in standard deviations, count as squares up to the root of this, and as logarithms above.
 _SMALL_ERROR = 0.05
 _LEAST_DEVIATION = 0.05
-# So much of the mean error is given up for each unit of all scales.
+# The increase of the mean error accepted to reduce the sum of scales by one.
 _PRICE_OF_SCALE = 3e-4
 _LEAST_SCATTER = 1e-3
-_CLOSEST = 1e-12  # squared; where the distance is 0 its root has no slope
+_CLOSEST = 1e-12  # squared; at distance 0 the root has no slope
 
 
 class Distance(NamedTuple):
-    """``scale`` is what standardised features are multiplied by. ``scatter`` is the variance that no feature explains,
-    as a multiple of the kernel's. ``linear`` is the weight of the scalar product, where the kernel's is 1."""
+    """``scale`` multiplies standardised features. ``scatter`` is the variance that no feature explains, as a multiple
+    of the kernel's. ``linear`` is the weight of the scalar product, relative to the kernel's."""
 
     scale: NDArray[float64]
     scatter: float
@@ -32,7 +32,7 @@ class Distance(NamedTuple):
 
 
 def learned_distance(rows: NDArray[float64], targets: NDArray[float64], kinds: NDArray[Any]) -> Distance:
-    """Of standardised rows: the least error of each, predicted by a sample of the others of its kind."""
+    """The distance of standardised rows with the least error when each is predicted by others of its kind."""
     import numpy as np
     import torch
 
@@ -61,7 +61,7 @@ def learned_distance(rows: NDArray[float64], targets: NDArray[float64], kinds: N
 
 
 def _missed(rows: Tensor, targets: Tensor, scatter: Tensor, linear: Tensor) -> Tensor:
-    """By how much each target would be missed, if it were not known, in units of the usual deviation."""
+    """The leave-one-out error of each target, in standard deviations."""
     import torch
 
     products = rows @ rows.T

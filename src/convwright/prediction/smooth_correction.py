@@ -1,7 +1,7 @@
-"""A smooth function of features, by kernel ridge regression among rows of one kind: what trees, which jump, lack.
+"""A smooth function of features, by kernel ridge regression among rows of one kind; trees are not smooth.
 
-How much each feature counts in the distance of two rows is learned for all kinds together (``row_distance``). It takes
-numpy alone to predict.
+``row_distance`` learns, for all kinds together, how much each feature counts in the distance of rows. Prediction needs
+only numpy.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
 _NUMBERS = ("centre", "deviation", "scale", "weights", "means")
 _PLACES = ("columns", "apart", "starts")
 _ARRAYS = (*_NUMBERS, *_PLACES, "references")
-# Further from the mean, in standard deviations, it no longer matters how far.
+# Features are clipped at this many standard deviations from the mean.
 _FURTHEST = 4.0
-# A kind of fewer rows is predicted by rows of all kinds.
+# A kind with fewer rows is predicted by rows of all kinds.
 _FEWEST = 8
-# References at most: of one kind, and of all kinds together.
+# The most references: of one kind, and of all kinds together.
 _MOST, _OF_ALL = 4000, 1500
-# Features that count less than this share of the one that counts most are left out.
+# Features that count less than this share of the most important one are left out.
 _LEAST_SHARE = 0.01
 _AT_ONCE = 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothCorrection:
-    """The features ``columns`` of a row count: minus ``centre``, in units of ``deviation``, times ``scale``.
+    """Uses the features ``columns`` of a row: minus ``centre``, in units of ``deviation``, times ``scale``.
 
-    * ``references`` are rows like that. Those of kind ``i`` begin at ``starts[i]``. Kind 0 are some of all kinds, which
-      serve rows of no other kind.
-    * A row is of kind ``i`` if the column ``apart[i - 1]`` is not 0.
+    * ``references`` are such rows. Those of kind ``i`` start at ``starts[i]``. Kind 0 has some of all kinds, for rows
+    of
+      no other kind.
+    * A row is of kind ``i`` if its column ``apart[i - 1]`` is not 0.
     * A prediction is the mean of the row's kind plus the ``weights`` of its references, each times a Matérn kernel of
       the distance and ``linear`` times the scalar product.
     """
@@ -75,7 +76,7 @@ class SmoothCorrection:
         return predicted
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What ``from_arrays`` takes beside the record of ``to_json``."""
+        """The arrays that ``from_arrays`` takes besides the record of ``to_json``."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def to_json(self) -> dict[str, float]:
@@ -96,7 +97,7 @@ class SmoothCorrection:
         return made
 
     def _check(self) -> None:
-        """Whatever the arrays say, a prediction is a number and reads nothing outside of them."""
+        """Make sure that a prediction is a number and reads only inside the arrays."""
         import numpy as np
 
         if not all(getattr(self, name).ndim == 1 for name in (*_NUMBERS, *_PLACES)):
@@ -121,8 +122,8 @@ class SmoothCorrection:
 def fit_smooth_correction(
     rows: NDArray[float64], targets: NDArray[float64], apart: Sequence[int] = ()
 ) -> SmoothCorrection:
-    """A function through ``targets``, one for each row. Rows are of one kind where the same of the columns ``apart`` is
-    not 0."""
+    """Fit a function to ``targets``, one for each row. Rows are of one kind if the same of the columns ``apart`` is not
+    0."""
     import numpy as np
 
     rows = checked_rows(rows, np.asarray(rows).shape[-1])
@@ -150,7 +151,7 @@ def fit_smooth_correction(
 
 
 def _references(kinds: NDArray[Any], kind: int, random: Any) -> NDArray[Any]:
-    """Rows that serve a kind; none where it has too few."""
+    """References for a kind; empty if it has too few rows."""
     import numpy as np
 
     if kind == 0:
@@ -161,7 +162,7 @@ def _references(kinds: NDArray[Any], kind: int, random: Any) -> NDArray[Any]:
 
 
 def kinds_of(rows: NDArray[float64], apart: NDArray[int32]) -> NDArray[Any]:
-    """The kind of each row, from 1 on; 0 of those that have none."""
+    """The kind of each row, from 1; 0 for rows of no kind."""
     import numpy as np
 
     if not len(apart):
@@ -171,8 +172,8 @@ def kinds_of(rows: NDArray[float64], apart: NDArray[int32]) -> NDArray[Any]:
 
 
 def likeness(rows: NDArray[float64], others: NDArray[float64], linear: float) -> NDArray[float64]:
-    """Of each of some scaled rows with each of others: Matérn's kernel of smoothness 3/2, steep enough for times that
-    bend at each new wave of tiles, and a line, which goes on beyond all rows."""
+    """The kernel of two sets of scaled rows: a Matérn kernel of smoothness 3/2, steep enough for times that bend at
+    each new wave of tiles, plus a linear term, which extrapolates."""
     import numpy as np
 
     scaled = 3**0.5 * distances(rows, others)

@@ -1,10 +1,10 @@
-"""Intervals of sums of predictions, whose errors are not independent, and of products of such as are.
+"""Intervals of sums and products of predictions.
 
-A predictor that errs on one candidate of an algorithm errs in the same direction on its other candidates: its idea of
-the algorithm is wrong. So the errors of one family are taken to be fully correlated, and their bounds are added. Errors
-of different families are taken to be independent, and their distances are added as squares.
+Errors for candidates of one algorithm mostly have one cause, a wrong model of that algorithm. So errors within a family
+count as fully correlated, and their bounds are added. Errors of different families count as independent, and their
+distances are added as squares.
 
-What errs everywhere in one direction, such as a lower clock, is in no interval of a step and not in that of the sum.
+An error common to everything, such as a lower clock, is in no step's interval and not in the sum's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def summed(parts: Iterable[tuple[str, Interval]]) -> Interval:
 
 
 def product(first: Interval, second: Interval) -> Interval:
-    """Of two figures above 0 whose errors are independent: the distances of their logarithms are added as squares.
+    """The product of two independent figures above 0: distances of their logarithms are added as squares.
 
     >>> product(Interval(100.0, 50.0, 200.0), Interval(3.0, 3.0, 3.0))
     Interval(value=300.0, low=150.0, high=600.0)

@@ -1,8 +1,8 @@
-"""Times of one device, learned: physics first, then a correction, with intervals and a domain.
+"""A learned model of one device's times: physics, then a correction, with intervals and a domain.
 
-Trees and a smooth function learn ``log(measured / physics)`` from features of a problem or a candidate, and a mean
-of both is taken: 6.5 % of error on problems of a T4, of which 300 were known, where each alone has 6.9 %. Every row is
-a pair of features and a physical estimate. Where those come from is the caller's matter.
+Trees and a smooth function learn ``log(measured / physics)`` from features, and their results are averaged: an error of
+6.5 % on problems of a T4 with 300 known, where each alone has 6.9 %. A row is a pair of features and a physical
+estimate, which the caller provides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 SCHEMA = "convwright time model 2"
 FOLDS = 5
-# From here on one fold of the five is enough to measure the error, and the others would cost minutes.
+# From this many rows one of the five folds measures the error well enough; the others would cost minutes.
 _MANY = 2000
-# Of 25,000 candidates of an H200 the median of errors is 16.9 % with the smooth function alone, 21.5 % with trees, and
-# the mean 31.5, 35.2 and, of both, 28.6 %.
+# On 25,000 candidates of an H200 the median error is 16.9 % with the smooth function alone and 21.5 % with trees alone;
+# the mean error is 31.5, 35.2 and, with both, 28.6 %.
 _SHARE_OF_SMOOTH = 0.6
 _FEW_ROWS = TreeSettings()
 _MANY_ROWS = TreeSettings(
@@ -37,7 +37,7 @@ _MANY_ROWS = TreeSettings(
 
 
 class PredictedTimes(NamedTuple):
-    """One value a row: the expected time, the interval around it, and whether the row is like those learned from."""
+    """For each row: the expected time, its interval, and whether the row is similar to those learned from."""
 
     value_us: NDArray[float64]
     low_us: NDArray[float64]
@@ -47,8 +47,8 @@ class PredictedTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredError(Record):
-    """The error on rows of groups that the model had not seen, by cross-validation with ``folds`` folds, of which
-    ``tried`` were held out in turn. ``mape`` is the mean and ``median`` the median of |predicted / measured - 1|."""
+    """The error on unseen groups, by cross-validation with ``folds`` folds, ``tried`` of them held out in turn.
+    ``mape`` is the mean and ``median`` the median of |predicted / measured - 1|."""
 
     rows: int
     folds: int
@@ -59,7 +59,7 @@ class MeasuredError(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """The logarithm of measured over physical time: a mean of what ``trees`` and ``smooth`` predict."""
+    """The logarithm of measured by physical time, as the mean of ``trees`` and ``smooth``."""
 
     trees: BoostedTrees
     smooth: SmoothCorrection
@@ -76,7 +76,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeModel:
-    """What ``fit_time_model`` makes and ``time_model_file`` keeps."""
+    """The model made by ``fit_time_model`` and stored by ``time_model_file``."""
 
     device: str
     features: tuple[str, ...]
@@ -110,12 +110,12 @@ def fit_time_model(
     unseen_us: NDArray[float64] | None = None,
     apart: Sequence[int] = (),
 ) -> TimeModel:
-    """A model of one device. ``groups`` names the problem of each row: rows of a problem are never on both sides of
-    a cross-validation. Without it every row is a problem of its own. In the smooth function, rows do not
-    influence each other that differ in which of the features ``apart`` is not 0.
+    """A model of one device. ``groups`` names the problem of each row; cross-validation keeps the rows of a problem
+    together. Without it every row is a problem of its own. In the smooth function, rows affect each other only if the
+    same of the features ``apart`` is not 0.
 
-    ``unseen_us`` is what ``unseen_times`` gave for the same rows, where the caller has asked it; ``tried`` is how many
-    folds it holds out otherwise."""
+    ``unseen_us`` is the result of ``unseen_times`` for the same rows, if the caller has it; otherwise ``tried`` folds
+    are held out."""
     import numpy as np
 
     groups = np.arange(len(measured_us)) if groups is None else np.asarray(groups)
@@ -148,8 +148,8 @@ def unseen_times(
     tried: int | None = None,
     apart: Sequence[int] = (),
 ) -> NDArray[float64]:
-    """What models of the other folds predict for each row of the first ``tried`` folds; NaN for rows of the others.
-    From few rows all folds are held out in turn, from many by default the first alone."""
+    """The prediction for each row of the first ``tried`` folds by models of the other folds; NaN for other rows. By
+    default all folds are held out if rows are few, and the first alone if they are many."""
     import numpy as np
 
     fold = fold_of(groups, FOLDS)
@@ -162,14 +162,14 @@ def unseen_times(
 
 
 def settings_for(rows: int) -> TreeSettings:
-    """How trees are grown for so many rows: small ones of several seeds, or one series of large ones."""
+    """How trees are grown: small ones with several seeds for few rows, or one series of large ones."""
     return _FEW_ROWS if rows < _MANY else _MANY_ROWS
 
 
 def fit_correction(
     features: NDArray[float64], targets: NDArray[float64], *, settings: TreeSettings, apart: Sequence[int]
 ) -> Correction:
-    """What turns physical estimates into times; ``targets`` are logarithms of what these are off by."""
+    """A correction of physical estimates; ``targets`` are the logarithms of their errors."""
     return Correction(fit_boosted_trees(features, targets, settings), fit_smooth_correction(features, targets, apart))
 
 

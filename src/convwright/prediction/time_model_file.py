@@ -1,4 +1,4 @@
-"""A time model as one file: arrays in numpy's .npz, and a header in strict JSON. Nothing in it is executed."""
+"""A time model as one file: arrays in numpy's .npz with a strict JSON header. Nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADER, _TREES, _SMOOTH, _DOMAIN = "header", "trees.", "smooth.", "domain."
 
 
 def save(model: TimeModel, path: Path | str) -> None:
-    """Writes one .npz file under exactly this name."""
+    """Write one .npz file under exactly this name."""
     import numpy as np
 
     trees, smooth = model.correction.trees, model.correction.smooth
@@ -56,7 +56,7 @@ def load(path: Path | str) -> TimeModel:
     except OSError as error:
         raise BadInput(f"{path} cannot be read as a time model: {error}") from error
     except (BadZipFile, EOFError, ValueError) as error:
-        raise BadInput(f"{path} is no time model: a .npz file of plain arrays was expected") from error
+        raise BadInput(f"{path} is not a time model: a .npz file of plain arrays was expected") from error
     header = _header(arrays, path)
     try:
         error_ = MeasuredError(**header["error"])
@@ -65,7 +65,7 @@ def load(path: Path | str) -> TimeModel:
         device, domain, intervals = (header[name] for name in ("device", "domain", "intervals"))
         trees, smooth = header["trees"], header["smooth"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is no time model: its header lacks what {SCHEMA!r} has") from error
+        raise BadInput(f"{path} is not a time model: its header lacks fields of {SCHEMA!r}") from error
     model = TimeModel(
         str(device),
         features,
@@ -85,17 +85,17 @@ def load(path: Path | str) -> TimeModel:
     }  # fmt: skip
     if set(read.values()) != {len(features)}:
         of = ", ".join(f"{name} of {count}" for name, count in read.items())
-        raise BadInput(f"{path} is no time model: {len(features)} names of features, {of}")
+        raise BadInput(f"{path} is not a time model: {len(features)} names of features, {of}")
     return model
 
 
 def _header(arrays: dict[str, NDArray[Any]], path: Path | str) -> dict[str, Any]:
     if _HEADER not in arrays:
-        raise BadInput(f"{path} is no time model: it has no header")
+        raise BadInput(f"{path} is not a time model: it has no header")
     try:
         header = strict_json.loads(arrays[_HEADER].tobytes())
     except strict_json.JsonError as error:
-        raise BadInput(f"{path} is no time model: its header is no strict JSON: {error}") from error
+        raise BadInput(f"{path} is not a time model: its header is not strict JSON: {error}") from error
     schema = header.get("schema") if isinstance(header, dict) else None
     if schema != SCHEMA:
         raise BadInput(

@@ -1,8 +1,8 @@
-"""Times of a new device from few measurements, given those of a reference device for the same problems.
+"""Predict a new device's times from few measurements and a reference device's times for the same problems.
 
-What the reference device takes, measured or predicted by its own model, stands in for much of what is not known about
-a problem. Its time takes the place of the physical estimate in a ``TimeModel``. The ratios of both devices' estimates,
-and of the reference device's time to its own, are features beside the problem's.
+The reference device's time, measured or predicted by its own model, replaces the physical estimate in a ``TimeModel``:
+it covers much of what is unknown about a problem. Further features are the ratios of both devices' estimates, and of
+the reference device's time to its own estimate.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedProblems:
-    """Problems that two devices have in common, one a row.
+    """Problems that two devices have in common, one per row.
 
-    ``estimates_us`` and ``reference_estimates_us`` are physical estimates, with the same columns for both devices:
-    for example one for each way of computing the problem.
+    ``estimates_us`` and ``reference_estimates_us`` are physical estimates, with the same columns for both devices, for
+    example one for each way to compute the problem.
     """
 
     reference_us: NDArray[float64]
@@ -34,18 +34,18 @@ class SharedProblems:
     reference_estimates_us: NDArray[float64]
 
     def inputs(self) -> tuple[NDArray[float64], NDArray[float64]]:
-        """The features that a time model takes, and the times that it corrects."""
+        """The features for a time model, and the times that it corrects."""
         import numpy as np
 
         self._check()
         reference, own = np.log(self.reference_us)[:, None], np.log(self.estimates_us)
         other = np.log(self.reference_estimates_us)
-        # Scaled by the ratio of two rooflines, the reference's time was a worse start: 7.4 % of error from 300 problems
-        # of a T4 in place of 6.9 %. The trees find that ratio among the features.
+        # The reference's time scaled by the ratio of two rooflines was a worse start: 7.4 % error with 300 problems of
+        # a T4 instead of 6.9 %. The trees find that ratio among the features.
         return np.hstack([self.features, reference, reference - other, own - other]), self.reference_us
 
     def names(self, features: Sequence[str], estimates: Sequence[str]) -> tuple[str, ...]:
-        """Of the features of ``inputs``, given those of ``features`` and of the estimates' columns."""
+        """The names of the features in ``inputs``, from the names of ``features`` and of the estimates' columns."""
         by_estimate = [f"reference time by {name}" for name in estimates]
         return (*features, "reference time", *by_estimate, *(f"{name} by the reference's" for name in estimates))
 
@@ -58,13 +58,13 @@ class SharedProblems:
                 f"{self.reference_us.shape}, {self.features.shape}, {shapes[0]} and {shapes[1]}"
             )
         for times in (self.reference_us, self.estimates_us, self.reference_estimates_us):
-            if not (times > 0).all():  # nor NaN
+            if not (times > 0).all():  # also refuses NaN
                 raise BadInput(f"times of shared problems must be above 0, got {times[~(times > 0)][0]}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransferModel:
-    """A model of a device that needs a reference device's times. ``model`` is kept like any other time model."""
+    """A model of a device that needs a reference device's times. ``model`` is stored like any other time model."""
 
     reference: str
     model: TimeModel
@@ -86,8 +86,8 @@ def fit_transfer(
     versions: Mapping[str, str] | None = None,
     settings: TreeSettings | None = None,
 ) -> TransferModel:
-    """A model of ``device`` from problems measured there. Where the reference device's times will be predicted ones,
-    they have to be predicted here too, by a model that has not seen these problems: measured ones look too good."""
+    """A model of ``device`` from problems measured there. If the reference device's times will be predicted later, they
+    must be predicted here too, by a model that has not seen these problems: measured ones are too accurate."""
     rows, reference_us = problems.inputs()
     names, told = problems.names(features, estimates), dict(versions or {}) | {"reference": reference}
     model = fit_time_model(
