@@ -46,5 +46,5 @@ def test_what_the_profiler_of_this_pytorch_writes_can_be_read(tmp_path: Path) ->
 
 
 def test_a_cpu_launches_none() -> None:
-    with pytest.raises(BadInput, match="kernels are what a GPU runs, and cpu is none"):
+    with pytest.raises(BadInput, match="kernels can be listed only on a GPU, got cpu"):
         kernels_of(lambda: None, "cpu")

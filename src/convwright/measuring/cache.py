@@ -1,4 +1,4 @@
-"""What a call finds in the cache: what the last call left, nothing, or what the layer before it left."""
+"""Bring the cache into a known state before each call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import text_of
 
-# Caches do not forget in the order of use exactly, so one cache's worth of other data does not empty them.
+# Caches do not evict strictly in the order of use, so one cache size of other data does not empty them.
 _CUDA_SIZES = 3
 _CPU_SIZES = 4
 _UNKNOWN_CACHE_BYTES = 64 * 2**20
@@ -24,9 +24,9 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 class Cache(StrEnum):
     """The state of the cache when a call begins.
 
-    HOT: what the last call left, so that small operands never leave it. COLD: none of the call's operands. NETWORK:
-    the operands that are named as warm, and no others: in a network the layer before has just written a convolution's
-    input, and the weight was last read an inference ago.
+    HOT: what the last call left, so small operands stay in the cache. COLD: none of the call's operands. NETWORK: only
+    the operands named as warm: in a network the layer before has just written a convolution's input, but the weight was
+    last read one inference ago.
     """
 
     HOT = "hot"
@@ -37,7 +37,7 @@ class Cache(StrEnum):
 def before_each(
     cache: Cache, device: torch.device | str, *, warm: Sequence[Tensor] = ()
 ) -> Callable[[], object] | None:
-    """What must run before each call to bring the cache into that state; None where nothing needs to.
+    """What to run before each call to bring the cache into this state; None if nothing is needed.
 
     >>> before_each(Cache.HOT, "cpu") is None
     True
@@ -61,7 +61,7 @@ def before_each(
 
 
 class _Before:
-    """Empties the cache, then reads what is to be warm."""
+    """Empties the cache, then reads the tensors that must be warm."""
 
     def __init__(self, flush: Flush, warm: Sequence[Tensor]) -> None:
         self._flush = flush
@@ -74,15 +74,15 @@ class _Before:
 
 
 class Flush:
-    """Reads so much other memory that none of what was in the cache stays.
+    """Reads enough other memory to replace everything in the cache.
 
-    It reads, since lines that are written stay in the cache as dirty ones, and writing them back to memory would slow
-    down the call that comes next.
+    It reads rather than writes: written lines stay dirty in the cache, and writing them back would slow down the next
+    call.
     """
 
     def __init__(self, device: torch.device) -> None:
         nbytes = _flush_bytes(device)
-        # Ones: memory that was never written to is one and the same page of zeros, which a CPU's cache holds.
+        # Not zeros: untouched memory is one shared page of zeros, which a CPU's cache holds.
         self._buffer = torch.ones(nbytes // 4, dtype=torch.float32, device=device)
         self._sum = torch.empty((), dtype=torch.float32, device=device)
 
@@ -101,9 +101,9 @@ def _flush_bytes(device: torch.device) -> int:
 
 
 def last_level_cache_bytes(*, threads: int, root: Path = _CPUS) -> int:
-    """The last-level caches that so many threads can fill. CPUs of several dies have one on each.
+    """The total size of the last-level caches that this many threads can fill. CPUs of several dies have one on each.
 
-    Where the system does not tell, 64 MiB are assumed.
+    If the system does not report it, 64 MiB are assumed.
     """
     found: dict[str, int] = {}
     for cpu in _own_cpus():
@@ -115,7 +115,7 @@ def last_level_cache_bytes(*, threads: int, root: Path = _CPUS) -> int:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """The same memory as numbers that PyTorch can add up, as it cannot those of 8 bits."""
+    """The same memory as a dtype that PyTorch can sum; it cannot sum 8-bit types."""
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 

@@ -1,4 +1,4 @@
-"""What can be timed: a call, several that take turns, a call after something that is no part of it."""
+"""Calls that can be timed: one, several in turn, or one after untimed work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = Callable[[], object] | Sequence[Callable[[], object]]
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A call with something that runs before it each time, and that is no part of its time."""
+    """A call with work before it each time, which is not part of its time."""
 
     before: Callable[[], object]
     call: Callable[[], object]
@@ -26,9 +26,9 @@ class After:
 
 
 def rotating(call: Call) -> Callable[[], object]:
-    """One call for a sequence of equivalent ones over different inputs: each time the next one.
+    """One call for a sequence of equivalent ones on different inputs, in turn.
 
-    With more inputs than the cache holds every call finds its own cold.
+    With more inputs than the cache holds, every call finds its input cold.
 
     >>> turn = rotating([lambda: "a", lambda: "b"])
     >>> turn(), turn(), turn()

@@ -21,19 +21,19 @@ from convwright.measuring.call import After as After
 from convwright.measuring.call import Call as Call
 from convwright.measuring.call import rotating as rotating
 
-# How far the host gets ahead of the device before a sample begins.
+# How far ahead of the device the host must be before a sample starts.
 _AHEAD_US = 50.0
 _MOST_AHEAD_US = 10_000.0
 _CYCLES_PER_US = 2000
 
-_cuda: Any = torch.cuda  # Streams and events have no types.
+_cuda: Any = torch.cuda  # its streams and events have no types
 
 
 class Clock(Protocol):
-    """Times n calls as one sample. ``sample_us`` is how long a sample must be to be read well.
+    """Times n calls as one sample. ``sample_us`` is the least length of a sample for a good reading.
 
-    ``steady_to_us`` is how far what a call takes may be off in all samples alike, so that no number of them shows it.
-    A clock that ``leaves_out_before`` gives for an ``After`` the time of its ``call`` alone, any other that of both.
+    ``steady_to_us`` is an error per call that may be common to all samples, so that more of them do not reveal it. For
+    an ``After``, a clock that ``leaves_out_before`` returns the time of its ``call`` alone; others return both.
     """
 
     sample_us: float
@@ -43,19 +43,19 @@ class Clock(Protocol):
     def time_us(self, call: Callable[[], object], n: int) -> float: ...
 
     def run(self, call: Callable[[], object], n: int) -> None:
-        """Make n calls back to back, for what is measured while they run, and return when all have ended."""
+        """Make n calls back to back, for other measurements meanwhile, and return when all have ended."""
 
     def now_us(self) -> float:
-        """The time since any fixed moment; budgets are kept by it."""
+        """The time since an arbitrary fixed moment, for budgets."""
 
 
 class WallClock:
-    """Wall time on the host, for calls that have ended when they return."""
+    """Wall time on the host, for calls that have finished when they return."""
 
-    # The counter resolves a thousandth of this; the shorter a sample, the less often other work falls into it.
+    # The counter resolves a thousandth of this. In short samples other work is less frequent.
     sample_us = 20.0
     steady_to_us = 0.0
-    # On a CPU emptying a cache takes a thousand times as long as a short call: no difference would show that.
+    # On a CPU emptying a cache takes a thousand times as long as a short call, too long to subtract.
     leaves_out_before = True
 
     def now_us(self) -> float:
@@ -71,9 +71,9 @@ class WallClock:
 
 
 class HostClock(WallClock):
-    """What n calls cost the host: wall time without waiting for the device, which is idle before and after.
+    """The host time of n calls: wall time without waiting for the device, which is idle before and after.
 
-    Samples are short, since a host that is far ahead of the device is made to wait for room in the queue.
+    Samples are short, because a host that is far ahead must wait for room in the device's queue.
     """
 
     def __init__(self, device: torch.device | str = "cuda") -> None:
@@ -91,7 +91,7 @@ _here = threading.local()
 
 
 def _measuring_stream(device: torch.device) -> Any:
-    """The stream on which a thread measures. There is but one, since cuBLAS keeps 32 MiB for each on which it ran."""
+    """The stream on which a thread measures. There is only one, since cuBLAS keeps 32 MiB for each that it ran on."""
     streams = vars(_here).setdefault("streams", {})
     if device not in streams:
         streams[device] = _cuda.Stream(device)
@@ -99,16 +99,16 @@ def _measuring_stream(device: torch.device) -> Any:
 
 
 class CudaGraphClock(WallClock):
-    """Device time of n calls, replayed as one CUDA graph of n nodes: no launch interval hides in it.
+    """Device time of n calls, replayed as one CUDA graph of n nodes, so that it contains no launch intervals.
 
-    Graphs and the calls in them live as long as the clock, so a clock serves one run. What cannot be captured is
-    launched n times between events instead, and ``fallbacks`` keeps the reasons. ``flush_cache`` overwrites the L2
-    cache before each sample, so that what the sample reads first is cold.
+    Graphs and the calls in them live as long as the clock, so a clock serves one run. A call that cannot be captured is
+    launched n times between events instead; ``fallbacks`` keeps the reasons. ``flush_cache`` overwrites the L2 cache
+    before each sample, so that it starts cold.
     """
 
-    sample_us = 100.0  # Events resolve about half a microsecond.
-    # Every round replays the same graphs, and kernels of one graph follow each other sooner than those of another: of
-    # calls of one, two and three such kernels, each of 2.2 µs, a kernel's share differed by up to 6 ns (H100, H200).
+    sample_us = 100.0  # events resolve about half a microsecond
+    # Every round replays the same graphs, and kernels within one graph follow each other faster than in another: for
+    # calls of one, two and three kernels of 2.2 µs each, a kernel's share differed by up to 6 ns (H100, H200).
     steady_to_us = 0.005
     leaves_out_before = False
 
@@ -148,9 +148,9 @@ class CudaGraphClock(WallClock):
             self._stream.synchronize()
 
     def _meet(self, call: Callable[[], object]) -> None:
-        """Warm up: what loads, compiles or allocates for good must not do so inside a capture."""
+        """Warm up: loading, compiling and permanent allocations must not happen during a capture."""
         self._stream.wait_stream(torch.cuda.default_stream(self.device))
-        self._calls[id(call)] = call  # Kept alive, so that its id stays its own.
+        self._calls[id(call)] = call  # kept alive, so that its id stays unique
         for _ in repeat(None, 3):
             call()
         self._stream.synchronize()
@@ -167,24 +167,24 @@ class CudaGraphClock(WallClock):
         return self._graphs.get(key)
 
     def _capture(self, call: Callable[[], object], n: int) -> torch.cuda.CUDAGraph:
-        # Not `torch.cuda.graph`: it collects garbage and empties the allocator's cache at each capture.
+        # Not `torch.cuda.graph`, which collects garbage and empties the allocator's cache at each capture.
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             for _ in repeat(None, n):
                 call()
         except BaseException:
-            with suppress(RuntimeError):  # It would only say that something went wrong before.
+            with suppress(RuntimeError):  # it would only report that something failed before
                 graph.capture_end()
             raise
         graph.capture_end()
-        graph.replay()  # The first replay uploads the graph.
+        graph.replay()  # the first replay uploads the graph
         return graph
 
     def _recover(self) -> None:
-        """After a failed capture PyTorch (before 2.12) takes it for still under way: freeing memory and random
-        numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by a capture, whose
-        graph is kept: a pool whose last graph is gone takes no other."""
+        """Clean up after a failed capture. PyTorch before 2.12 considers it still running, so that freeing memory and
+        random numbers would fail from then on (pytorch#180395). The pool is closed by hand, the generator by another
+        capture, whose graph is kept: a pool without a graph accepts no other."""
         with suppress(RuntimeError):
             torch_api.end_allocating_to_pool(self.device.index, self._pool)
         self._pool = torch.cuda.graph_pool_handle()
@@ -198,8 +198,8 @@ class CudaGraphClock(WallClock):
 
 
 def queued_us(work: Callable[[], object], ahead_us: float) -> float:
-    """Device time of what ``work`` launches on the current stream. The device spins for so long while the host queues
-    it, so that no launch falls between the events."""
+    """Device time of the work that ``work`` launches on the current stream. The device spins for ``ahead_us`` while the
+    host queues it, so that no launch delay falls between the events."""
     start, end = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
     torch_api.spin(int(min(ahead_us, _MOST_AHEAD_US) * _CYCLES_PER_US))
     start.record()
@@ -217,7 +217,7 @@ def _loop_us(call: Callable[[], object], n: int) -> float:
 
 
 def _each_us(after: After, n: int) -> float:
-    """The time of n calls, each read off the clock by itself, without what reading it takes."""
+    """The time of n calls, each read from the clock separately, minus the cost of reading."""
     taken_ns = 0
     for _ in repeat(None, n):
         after.before()
@@ -235,7 +235,7 @@ def _reading_us() -> float:
 
 @dataclass
 class _Uncollected:
-    """How many are inside by now, in whatever thread, and whether garbage was looked for before the first of them."""
+    """The number of active blocks in all threads, and whether garbage collection was on before the first."""
 
     inside: int = 0
     was_on: bool = False
@@ -246,7 +246,7 @@ _uncollected = _Uncollected()
 
 
 def _begin_in_child() -> None:
-    """The other threads that were inside are the parent's."""
+    """Reset the count: the parent's other threads do not exist in a forked child."""
     global _uncollected
     before, _uncollected = _uncollected, _Uncollected()
     if before.inside and before.was_on:
@@ -258,7 +258,7 @@ in_child(_begin_in_child)
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Inside, Python does not look for garbage, which takes it 70 ms where there are many objects."""
+    """Switch off Python's garbage collection inside, which takes 70 ms with many objects."""
     state = _uncollected
     with state.changing:
         if not state.inside:

@@ -1,4 +1,4 @@
-"""Which of two timings from the same run is the shorter, said only where it can be known."""
+"""Compare two timings of one run, and say which is shorter only if that is certain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convwright.measuring.regression import median_time, paired_ratio
 if TYPE_CHECKING:
     from convwright.measuring.timing import Timing
 
-# Times that differ by no more are equal; a candidate must beat PyTorch's own call by more, or that call is what runs.
+# Times within this share are equal. A candidate must beat PyTorch's own call by more to replace it.
 TIE = 0.02
 TIE_HALFWIDTH = 0.005
 
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one timing is beside another. ``ratio`` is its time divided by the other's."""
+    """One timing compared with another. ``ratio`` is its time divided by the other's."""
 
     outcome: Outcome
     ratio: Interval
@@ -44,11 +44,11 @@ class Verdict:
 
 
 def compare(a: Timing, b: Timing) -> Verdict:
-    """What ``a`` is beside ``b``.
+    """Compare ``a`` with ``b``.
 
-    FAST or SLOW: the whole interval of the ratio lies beyond a tie. SAME: the ratio is within 2 % and both times are
-    known within 1 % (±0.5 %). AMBIGUOUS: anything else, and measuring longer may settle it. The ratio is taken round by
-    round, so drift that touches both cancels.
+    FAST or SLOW: the whole interval of the ratio is beyond a tie. SAME: the ratio is within 2 % and both times are
+    known within 1 % (±0.5 %). AMBIGUOUS: anything else; measuring longer may help. The ratio is computed round by
+    round, so drift common to both cancels.
     """
     from convwright.measuring.timing import Timing
 
@@ -56,15 +56,17 @@ def compare(a: Timing, b: Timing) -> Verdict:
         if not isinstance(given, Timing):
             raise BadInput(f"what is compared must be a Timing, as `measure_together` gives, got {brief(given)}")
     if a.run != b.run:
-        raise BadInput("two timings can be compared if one run of measure_together took both, these are from two runs")
+        raise BadInput(
+            "two timings can be compared only if one run of measure_together took both, these are from two runs"
+        )
     ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)
-    # What is off in all rounds alike is in a call's own interval, and is none of this.
+    # An error common to all rounds is in a call's own interval; it does not matter here.
     halfwidths = [median_time(timing.round_slopes_us).relative_halfwidth for timing in (a, b)]
     return Verdict(_outcome(ratio, max(halfwidths)), ratio)
 
 
 def beyond_tie(ratio: Interval) -> bool:
-    """True where the interval leaves no room for a tie."""
+    """Whether the interval excludes a tie."""
     return ratio.low > 1 + TIE or ratio.high < 1 / (1 + TIE)
 
 

@@ -1,4 +1,4 @@
-"""The conditions under which something was measured: no number without them."""
+"""The conditions of a measurement, to be stored with every number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def conditions(device: DeviceFacts) -> Conditions:
-    """Names and values, units in the names. What cannot be known is absent. The date is the caller's to add.
+    """Names and values, with units in the names. Unknown conditions are left out. The caller adds the date.
 
     >>> from convwright.measuring.hardware.machine import device_facts
     >>> dict(conditions(device_facts("cpu")))["torch"] == torch.__version__
@@ -40,7 +40,8 @@ def conditions(device: DeviceFacts) -> Conditions:
 
 
 def state(device: DeviceFacts) -> Conditions:
-    """What changes from moment to moment: a GPU's clocks and what holds them down. Idle ones are lower."""
+    """Conditions that change all the time: a GPU's clocks and the reasons for low ones. An idle GPU has lower
+    clocks."""
     if device.kind != "cuda" or device.torch_name is None:
         return ()
     return _known(_gpu_state(gpu_of(device.torch_name)))
@@ -68,7 +69,7 @@ def _software() -> dict[str, object]:
 
 @lru_cache(maxsize=1)
 def _cuda_software() -> dict[str, object]:
-    cudnn: Any = torch.backends.cudnn  # Its functions have no types.
+    cudnn: Any = torch.backends.cudnn  # its functions have no types
     return {
         "cuda": torch.version.cuda,
         "cudnn": cudnn.version(),
@@ -79,7 +80,7 @@ def _cuda_software() -> dict[str, object]:
 
 @lru_cache(maxsize=1)
 def _onednn() -> str | None:
-    """oneDNN is a part of PyTorch, and still has the name of its first years there."""
+    """oneDNN's version as part of PyTorch, which still uses the library's first name."""
     said = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
     return said[1] if said else None
 
@@ -92,7 +93,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this package runs from, with "-dirty" where files differ from it."""
+    """The commit of the checkout that this package runs from, with "-dirty" if files differ from it."""
     checkout = _PACKAGE.parents[1]
     if not (checkout / ".git").exists():
         return None
@@ -113,7 +114,7 @@ def _driver() -> str | None:
 
 
 def _gpu_state(gpu: Gpu) -> dict[str, object]:
-    """Clocks and what holds them down, asked anew each time."""
+    """Clocks and the reasons for low ones, read again each time."""
     reasons = gpu.throttle_reasons
     return {
         "sm_clock_mhz": gpu.sm_clock_mhz,

@@ -1,4 +1,4 @@
-"""Energy: what one call draws, from counters of the hardware, over calls that run back to back for seconds."""
+"""The energy of one call, from hardware counters, over calls that run back to back for seconds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from convwright.measuring.hardware.machine import text_of
 from convwright.measuring.hardware.nvml import Gpu, gpu_of
 from convwright.measuring.regression import fit_line
 
-# GPUs add to their counter every 10 to 100 ms. A reading is off by at most one such step, and so many readings show
-# how far.
+# GPUs update their counter every 10 to 100 ms. A reading is off by up to one such step; this many readings show by how
+# much.
 _READINGS = 20
 _BATCH_US = 20_000.0
 _LARGEST_BATCH = 4096
@@ -29,12 +29,11 @@ _POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True, slots=True)
 class Energy(Record):
-    """What one call draws while the device makes nothing but such calls.
+    """The energy of one call while the device runs nothing else.
 
-    ``call_mj`` has in it what the device draws in any case: that is part of the price of a call that takes time.
-    ``power_w`` is the mean power meanwhile, and ``idle_w`` that of the second before, in which nothing was asked of
-    the device (its clocks may still have been high). ``source`` says who counted: "nvml" a whole GPU with its memory,
-    "rapl" all CPU packages without memory, for all processes together.
+    ``call_mj`` includes the idle power, since a call occupies the device. ``power_w`` is the mean power meanwhile.
+    ``idle_w`` is the power in the second before, without work (clocks may still have been high). ``source``: "nvml"
+    counts a whole GPU with its memory, "rapl" all CPU packages without memory, for all processes together.
     """
 
     call_mj: Interval
@@ -45,7 +44,7 @@ class Energy(Record):
 
 
 class Counter(Protocol):
-    """Energy since some moment, in millijoules; None where it cannot be read."""
+    """Energy since some moment, in millijoules; None if it cannot be read."""
 
     source: str
 
@@ -53,7 +52,7 @@ class Counter(Protocol):
 
 
 class NoCounter:
-    """Stands for hardware that does not count."""
+    """For hardware without a counter."""
 
     source = "none"
 
@@ -74,7 +73,7 @@ class NvmlCounter:
 
 
 class RaplCounter:
-    """The counters of all CPU packages, which begin again from 0 after some minutes."""
+    """The counters of all CPU packages, which wrap to 0 after some minutes."""
 
     source = "rapl"
 
@@ -94,11 +93,11 @@ class RaplCounter:
 
 
 def counter_of(device: torch.device | str, *, powercap: Path = _POWERCAP) -> Counter:
-    """The energy counter of a device; one that reads None where there is none, or it is closed to this user."""
+    """The energy counter of a device. It reads None if there is none, or if this user may not read it."""
     where = torch.device(device)
     if where.type == "cuda":
         return NvmlCounter(gpu_of(where))
-    zones = sorted(powercap.glob("intel-rapl:*"))  # AMD's counters have the same name.
+    zones = sorted(powercap.glob("intel-rapl:*"))  # AMD's counters have the same name
     packages = [zone for zone in zones if text_of(zone / "name").startswith("package")]
     return RaplCounter(packages) if where.type == "cpu" and packages else NoCounter()
 
@@ -106,10 +105,10 @@ def counter_of(device: torch.device | str, *, powercap: Path = _POWERCAP) -> Cou
 def energy_of(
     call: Callable[[], object], clock: Clock, counter: Counter, *, seconds: float = 5.0, idle_s: float = _IDLE_S
 ) -> Energy | None:
-    """What one call draws; None where nothing counts. ``call`` runs back to back for that many seconds.
+    """The energy of one call; None without a counter. ``call`` runs back to back for ``seconds``.
 
-    Energy is regressed on the number of calls, as time is: the slope is one call. Fewer than 5 s are too short for
-    GPUs whose sensor looks only a quarter of the time.
+    Energy is regressed on the number of calls, like time: the slope is one call. Less than 5 s is too short for GPUs
+    whose sensor covers only a quarter of the time.
     """
     if seconds <= 0:
         raise BadInput(f"energy is measured over a time above 0 s, got {seconds}")
@@ -117,7 +116,7 @@ def energy_of(
         return None
     idle_w = _idle_w(counter, idle_s)
     batch = _batch(call, clock)
-    _run_for(call, clock, batch, seconds * 1e6 / _READINGS)  # Power takes a moment to rise.
+    _run_for(call, clock, batch, seconds * 1e6 / _READINGS)  # power takes a moment to rise
     begun_us, calls, readings = clock.now_us(), 0, [(0, counter.read_mj())]
     for _ in range(_READINGS):
         calls += _run_for(call, clock, batch, seconds * 1e6 / _READINGS)
@@ -141,7 +140,7 @@ def _idle_w(counter: Counter, idle_s: float) -> float | None:
 
 
 def _batch(call: Callable[[], object], clock: Clock) -> int:
-    """So many calls that going from one batch to the next takes no time beside them."""
+    """Enough calls that the gap between batches is negligible."""
     clock.run(call, 1)
     begun_us = clock.now_us()
     clock.run(call, 1)
@@ -152,7 +151,7 @@ def _batch(call: Callable[[], object], clock: Clock) -> int:
 
 
 def _run_for(call: Callable[[], object], clock: Clock, batch: int, time_us: float) -> int:
-    """Run batches until that time is over; the number of calls made."""
+    """Run batches for this time; returns the number of calls."""
     end_us, calls = clock.now_us() + time_us, 0
     while not calls or clock.now_us() < end_us:
         clock.run(call, batch)
@@ -161,5 +160,5 @@ def _run_for(call: Callable[[], object], clock: Clock, batch: int, time_us: floa
 
 
 def _number(file: Path) -> int | None:
-    text = text_of(file)  # since 2020 Linux shows these counters to root only
+    text = text_of(file)  # since 2020 only root can read these counters on Linux
     return int(text) if text.isdigit() else None

@@ -1,4 +1,4 @@
-"""The kernels that one call launches on a GPU, as PyTorch's profiler sees them."""
+"""List the kernels that one call launches on a GPU, by PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch. ``grid`` counts blocks and ``block`` threads; registers are one thread's, shared memory a block's.
+    """One launch. ``grid`` counts blocks, ``block`` threads; registers are per thread, shared memory per block.
 
-    None is what the profiler does not tell. ``duration_us`` is that of one run beside a profiler: an impression.
+    Values that the profiler does not report are None. ``duration_us`` is a single profiled run: only a rough value.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Kernel:
 
 
 def kernels_of(call: Callable[[], object], device: torch.device | str) -> tuple[Kernel, ...]:
-    """The kernels that ``call`` launches on a CUDA device, in the order in which it does.
+    """The kernels that ``call`` launches on a CUDA device, in launch order.
 
-    It runs twice: what is loaded or allocated once and for all is no part of a call. None are seen where the profiler
-    is not permitted to look.
+    It runs twice, since one-time loading and allocation are not part of a call. The result is empty if the profiler has
+    no permission.
     """
     where = torch.device(device)
     if where.type != "cuda":
-        raise BadInput(f"kernels are what a GPU runs, and {where} is none")
+        raise BadInput(f"kernels can be listed only on a GPU, got {where}")
     call()
     torch.cuda.synchronize(where)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
@@ -61,7 +61,7 @@ def kernels_of(call: Callable[[], object], device: torch.device | str) -> tuple[
 
 
 def kernels_in(trace: Mapping[str, Any]) -> tuple[Kernel, ...]:
-    """The kernels of a trace in Chrome's format as Kineto writes it, in the order of their launches.
+    """The kernels of a Kineto trace in Chrome's format, in launch order.
 
     >>> launch = {"grid": [8, 1, 1], "block": [128, 1, 1], "registers per thread": 32, "shared memory": 0}
     >>> kernels_in({"traceEvents": [{"cat": "kernel", "name": "k", "ts": 1, "dur": 2.5, "args": launch}]})
@@ -72,7 +72,7 @@ def kernels_in(trace: Mapping[str, Any]) -> tuple[Kernel, ...]:
 
 
 def _launch(event: Mapping[str, Any]) -> tuple[int, float]:
-    """A launch is numbered when it is asked for; all of one CUDA graph share a number. Streams begin when they like."""
+    """The sort key: the launch's number, which all kernels of one CUDA graph share, then the start time."""
     return event.get("args", {}).get("correlation", 0), float(event["ts"])
 
 

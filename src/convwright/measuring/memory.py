@@ -1,5 +1,4 @@
-"""Peak extra memory: the most that one call holds beyond what was held before it, its result included; and the heap
-as it is in a process that has run for a while."""
+"""Peak extra memory of a call, including its result; and bringing the heap into the state of a long-running process."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ _CLEAR = Path("/proc/self/clear_refs")
 _CLEAR_PEAK = "5"
 
 
-# glibc maps blocks of more than a threshold by themselves, and learns to keep larger ones: up to 32 MiB, and twice that
-# at the end of a heap.
+# glibc maps blocks above a threshold separately, and raises that threshold when such a block is freed: up to 32 MiB,
+# and to twice that at the end of a heap.
 _LARGE_BYTES = 30_000_000
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LEAST_MAPPED, _MOST_KEPT = 1 << 17, 1 << 25
@@ -27,21 +26,21 @@ _PAGE_BYTES, _MOST_HELD = 4096, 8
 
 @cache
 def settle_heap() -> None:
-    """Free one large block, once per process, as any program does sooner or later.
+    """Free one large block, once per process, as any program eventually does.
 
-    Until then glibc maps blocks of more than 128 kB anew for each call and gives them back, which costs page faults:
-    PyTorch's own convolution of a 225 x 220 image took 4.5 to 5.9 ms, and 0.6 ms behind the first large block that was
-    freed. What is compared on either side of that moment is not comparable. The block's pages are not touched.
+    Before that, glibc maps blocks above 128 kB anew for each call and returns them, which costs page faults: PyTorch's
+    own convolution of a 225 x 220 image took 4.5 to 5.9 ms, and 0.6 ms after the first large block was freed. Times
+    before and after that moment are not comparable. The block's pages are not touched.
     """
     torch.empty(_LARGE_BYTES, dtype=torch.uint8)
 
 
 def peak_extra_bytes(call: Callable[[], object], device: torch.device | str) -> int | None:
-    """The most memory that ``call`` holds at any moment beyond what was held before; None where it cannot be known.
+    """The most memory that ``call`` holds beyond what was held before; None if unknown.
 
-    The call runs once before, so that what is allocated once and for all is not counted. On a GPU it is what PyTorch's
-    allocator gave out, to the byte; PyTorch's own peak statistics of that device start anew. On a CPU it is what the
-    process as a whole held, in pages: that sees what libraries allocate for themselves, and other threads as well.
+    The call runs once before, so that one-time allocations do not count. On a GPU this is the memory from PyTorch's
+    allocator, exactly; PyTorch's own peak statistics of that device are reset. On a CPU it is the memory of the whole
+    process, in pages, which includes allocations of libraries and other threads.
     """
     where = torch.device(device)
     call()
@@ -66,17 +65,17 @@ def _cpu_bytes(call: Callable[[], object]) -> int | None:
             before = _status_bytes("VmRSS")
             call()
             return max(0, _status_bytes("VmHWM") - before)
-        except (OSError, KeyError):  # Linux alone tells, and a container may hide it.
+        except (OSError, KeyError):  # only Linux reports it, and a container may hide it
             return None
 
 
 @contextmanager
 def _blocks_mapped_anew() -> Iterator[None]:
-    """Memory that was freed may still belong to the process: reused, it would not show as more.
+    """Give free memory back to the system first: freed memory that the process reuses would not show as extra.
 
-    What can be given back is: free blocks, and the end of this thread's heap, as a block behind it is freed. The end of
-    the main heap cannot where another allocator has moved the program's break, so what is left of it is held meanwhile.
-    Afterwards glibc keeps what it would have learned to keep.
+    Free blocks and the end of this thread's heap are returned. The end of the main heap cannot be returned if another
+    allocator has moved the program's break, so it is held meanwhile. Afterwards glibc's threshold is as it would have
+    been.
     """
     libc = _glibc()
     if libc is None:
@@ -109,7 +108,7 @@ class _MallInfo2(ctypes.Structure):
 
 @cache
 def _glibc() -> Any:
-    """glibc's own functions on its heaps, with their signatures; None where they are not there."""
+    """glibc's functions for its heaps, with signatures; None if they do not exist."""
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)

@@ -1,4 +1,4 @@
-"""Plans whose calls carry their candidate's id into a profiler's timeline."""
+"""Plans whose calls appear in a profiler's timeline with their candidate's id."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.profiler import record_function
 
 from convwright.core.plan import Plan
 
-_cuda: Any = torch.cuda  # whose functions for ranges have no types
+_cuda: Any = torch.cuda  # its functions for ranges have no types
 _built_with_cuda: Callable[[], bool] = torch.backends.cuda.is_built
 
 
 class Ranged:
-    """A plan each of whose calls is a range with its candidate's id: NVTX's, and one of PyTorch's own profiler."""
+    """A plan whose calls are ranges named by its candidate's id, in NVTX and in PyTorch's profiler."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -24,7 +24,7 @@ class Ranged:
         self.workspace_bytes = plan.workspace_bytes
         self.writes_out = plan.writes_out
         self._name = plan.candidate.id
-        # PyTorch has no NVTX where it was built without CUDA, and raises there.
+        # PyTorch built without CUDA has no NVTX and raises an error.
         self._with_nvtx = _built_with_cuda()
 
     def prepare(self, weight: Tensor) -> Tensor:
@@ -44,10 +44,10 @@ class Ranged:
         return self.plan(*operands, **named)
 
     def __getattr__(self, name: str) -> Any:
-        """What else a backend's plan has."""
+        """Other attributes of the backend's plan."""
         return getattr(self.plan, name)
 
 
 def without_range(plan: Plan) -> Plan:
-    """The plan itself, whether or not its calls are ranges."""
+    """The plan itself, without ranges."""
     return plan.plan if isinstance(plan, Ranged) else plan

@@ -1,4 +1,4 @@
-"""Time on the number of calls: what one call takes, without what timing it costs."""
+"""Regression of time on the number of calls: the time of one call, without the cost of timing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Line:
 
 
 def fit_line(n: Sequence[float], times: Sequence[float]) -> Line:
-    """Least squares with a free intercept. A line through the origin would count the overhead into the slope.
+    """Least squares with a free intercept. A line through the origin would add the overhead to the slope.
 
     >>> fit_line([1, 2, 3], [12.0, 14.0, 16.0])
     Line(intercept=10.0, slope=Interval(value=2.0, low=2.0, high=2.0))
@@ -60,12 +60,12 @@ def student_t(freedom: int) -> float:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median with a 95 % interval whose ends are two of the values themselves.
+    """The median with a 95 % interval whose ends are two of the values.
 
-    Each value lies above the true median with probability 1/2, whatever the distribution, so the count of those that
-    do is binomial. Hence a burst of background load or a skewed tail moves the ends by a rank and not by its size,
-    where an interval from the standard deviation would be ruined by a single outlier. No two of fewer than six values
-    enclose the median in 95 of 100 cases: there Student's t stands in.
+    Each value is above the true median with probability 1/2, whatever the distribution, so the number of those is
+    binomial. A burst of background load or a skewed tail therefore moves the ends by a rank, not by its size; an
+    interval from the standard deviation would be ruined by a single outlier. No two of fewer than six values enclose
+    the median in 95 of 100 cases, so Student's t is used for them.
 
     >>> median_interval([5.0, 1.0, 2.0, 4.0, 3.0, 900.0])
     Interval(value=3.5, low=1.0, high=900.0)
@@ -83,8 +83,8 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def median_time(times: Sequence[float]) -> Interval:
-    """``median_interval`` of times, of which a few are taken for apart by a factor and not by a sum, as what slows a
-    call down does: so no interval of two or three reaches below nothing, where anything could be as fast.
+    """``median_interval`` of times. A few times are treated as differing by factors, not by amounts, as slowdowns do,
+    so that an interval of two or three never includes 0.
 
     >>> median_interval([40.0, 60.0]).low < 0 < median_time([40.0, 60.0]).low
     True
@@ -97,7 +97,7 @@ def median_time(times: Sequence[float]) -> Interval:
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> int:
-    """The largest rank from either end such that both tails together hold at most 5 %; 0 where there is none."""
+    """The largest rank from either end such that both tails together have at most 5 %; 0 if there is none."""
     allowed, tail, rank = 2**count // 40, 0, 0
     while (tail := tail + comb(count, rank)) <= allowed:
         rank += 1
@@ -105,7 +105,7 @@ def _rank(count: int) -> int:
 
 
 def paired_ratio(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """The ratio a / b with its interval, from pairs taken close in time: what slows both cancels.
+    """The ratio a / b with its interval, from pairs taken close in time: common slowdowns cancel.
 
     >>> paired_ratio([2.0, 4.0, 6.0, 8.0, 10.0, 12.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).value
     2.0
@@ -116,7 +116,7 @@ def paired_ratio(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def _log_ratio(a: float, b: float) -> float:
-    """A slope that noise made negative says only on which side the ratio lies."""
+    """The log ratio. A slope that noise made negative shows only on which side the ratio is."""
     if a > 0 and b > 0:
         return log(a) - log(b)
     return nan if a <= 0 and b <= 0 else -inf if a <= 0 else inf

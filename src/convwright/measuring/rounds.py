@@ -1,4 +1,4 @@
-"""Rounds: every call at several lengths of sample, again and again in random order, until enough is known."""
+"""Rounds: time every call at several sample lengths, in random order, until the times are precise enough."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convwright.measuring.subject import FEWEST_ROUNDS, FIRST_LOOK, Subject
 
 
 class Rounds:
-    """All rounds of one run. ``slowed`` says of each why the device was slower than it is, or None."""
+    """All rounds of one run. ``slowed`` gives the reason why the device was slow in each round, or None."""
 
     def __init__(self, subjects: Sequence[Subject], clock: Clock, watch: Watch, random: Random) -> None:
         self.slowed: list[str | None] = []
         self._subjects, self._clock, self._watch, self._random = subjects, clock, watch, random
-        # Subjects share what runs before them: it is timed once a round.
+        # Work before the calls that subjects share is timed once a round.
         parts = (part for subject in subjects for part in (subject.series, subject.before) if part is not None)
         self._series = list({id(part): part for part in parts}.values())
         self._samples = [(part, n) for part in self._series for n in part.sizes]
@@ -32,17 +32,17 @@ class Rounds:
 
     @property
     def counting(self) -> list[int]:
-        """The rounds that count: the undisturbed ones, or all where too few are."""
+        """The rounds that count: the undisturbed ones, or all if those are too few."""
         undisturbed = self.undisturbed
         return undisturbed if len(undisturbed) >= FEWEST_ROUNDS else list(range(len(self.slowed)))
 
     @property
     def all_disturbed(self) -> bool:
-        """True where those that count are disturbed ones."""
+        """True if the rounds that count are disturbed ones."""
         return len(self.undisturbed) < FEWEST_ROUNDS
 
     def run(self, end_us: float, precision: float, progress: Callable[[float], object]) -> None:
-        """Rounds until all is known to ± ``precision`` / 2, or the next one would not end before ``end_us``."""
+        """Run rounds until all times are known to ± ``precision`` / 2, or another would not end before ``end_us``."""
         first_us = seen_us = self._clock.now_us()
         look = FIRST_LOOK
         while True:
@@ -58,7 +58,7 @@ class Rounds:
             if last:
                 return
             if looking:
-                # A look at each round would stop at the first interval that is narrow by luck: fewer looks, fewer such.
+                # Checking after each round would stop at the first interval that is narrow by luck.
                 look = ceil(self._done * 1.25)
                 if self._settled(precision):
                     return
@@ -71,7 +71,7 @@ class Rounds:
         self._done += 1
 
     def _judge(self) -> None:
-        """Say of the rounds since the last look whether the device was slowed down."""
+        """Decide for the rounds since the last check whether the device was slowed down."""
         self.slowed += [self._watch.slowed()] * (self._done - len(self.slowed))
 
     def _settled(self, precision: float) -> bool:

@@ -1,4 +1,4 @@
-"""Subjects: what is to be known of each call, and of how many calls the samples are that tell it."""
+"""Subjects: the calls to be timed, and the numbers of calls in their samples."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from convwright.measuring.regression import fit_line
 
 FEWEST_ROUNDS = 2
 FIRST_LOOK = 10
-# The outer two of three sizes fix the slope, the middle one shows whether time is linear in n at all. Wider apart
-# the slope would be no better for the time spent: noise grows with the length of a sample. Samples of one size have
-# what reading the clock takes in them: they are for calls beside which that is nothing, at least so many times as long
-# as a sample has to be.
+# The outer two of three sizes determine the slope; the middle one shows whether time is linear in n. Larger distances
+# would not improve the slope in the same time, since noise grows with the length of a sample. Samples of one size
+# include the cost of reading the clock; they are for calls that are at least this many times as long as a sample must
+# be.
 _SIZES = (1, 3, 4)
 _SHORT_SIZES, _SHORTEST = (1, 2), (1,)
 _VERY_LONG = 10.0
 _MOST_CALLS = 1 << 16
-# A first look is taken again where that costs no more than a tenth of a call's part of the budget.
+# A first timing is repeated if that costs at most a tenth of a call's part of the budget.
 _AGAIN_SHARE = 20
 
 
 @dataclass(slots=True)
 class Series:
-    """One callable under measurement: how many calls its samples have, what they took, and the slope of each round."""
+    """One callable: the sizes of its samples, their times, and the slope of each round."""
 
     call: Callable[[], object]
     sizes: tuple[int, ...]
@@ -41,9 +41,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be known: one call of ``series``, less one of ``before`` where that runs before each and is counted.
+    """The time to find: one call of ``series``, minus one of ``before`` if that runs before each and is included.
 
-    The difference is taken round by round, so that what slows both cancels, and so that its spread is seen.
+    The difference is computed round by round, so that common slowdowns cancel and its spread is visible.
     """
 
     series: Series
@@ -64,7 +64,7 @@ def subjects_of(
     budget_us: float,
     end_us: float,
 ) -> dict[str, Subject]:
-    """The calls, each with what its samples hold. What runs before several calls is one series that they share."""
+    """The calls with their sample sizes. Work that runs before several calls is one shared series."""
     counted = {} if clock.leaves_out_before else {id(first): first for first in before.values()}
     each_us = budget_us / max(len(counted) + len(calls), 1)
     firsts = {key: _look(first, clock, 1, each_us) for key, first in counted.items()}
@@ -79,8 +79,8 @@ def subjects_of(
 
 @dataclass(slots=True)
 class _Snapshot:
-    """A call at first sight: its smallest sample, and what taking that sample took. A call that is a sample by itself
-    is ``long``, so many times as long as a sample has to be."""
+    """A first timing of a call: its smallest sample, and the time to take it. A call that is long enough to be timed
+    alone is ``long``."""
 
     call: Callable[[], object]
     n: int
@@ -96,7 +96,7 @@ def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, e
     once = After(before, once)
     if not clock.leaves_out_before:
         return _look(once, clock, turns, each_us)
-    # Where each call is timed by itself, samples of one have no overhead that a regression would take out.
+    # If each call is timed alone, samples of one call have no overhead for a regression to remove.
     clock.time_us(once, 1)
     return _Snapshot(once, 1, 0.0, sizes=(1,))
 
@@ -104,15 +104,15 @@ def _first_look(call: Call, before: Callable[[], object] | None, clock: Clock, e
 def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) -> _Snapshot:
     """The smallest number of calls that is long enough for the clock.
 
-    It is a multiple of ``turns``, the number of inputs that take turns: each sample then begins with the same input,
-    which was in use as long ago as any other.
+    It is a multiple of ``turns``, the number of rotating inputs, so that each sample starts with the same input, last
+    used as long ago as any other.
     """
-    clock.time_us(call, turns)  # The first call loads, compiles and allocates.
+    clock.time_us(call, turns)  # the first call loads, compiles and allocates
     time_us, spent_us = _sample_us(call, clock, turns)
     cycles, most = 1, max(_MOST_CALLS // turns, 1)
     while True:
         if time_us >= 0.8 * clock.sample_us and spent_us * _AGAIN_SHARE <= each_us:
-            # Long perhaps only since something came between: that seldom happens three times in a row.
+            # It may be long only because of a disturbance, which seldom happens three times in a row.
             again = [_sample_us(call, clock, cycles * turns) for _ in range(2)]
             time_us, spent_us = min([(time_us, spent_us), *again])
         if time_us >= 0.8 * clock.sample_us or cycles == most:
@@ -123,8 +123,8 @@ def _look(call: Callable[[], object], clock: Clock, turns: int, each_us: float) 
 
 
 def _rounded(count: int) -> int:
-    """Up to the next that has only three leading bits: where a call is met again, and its time seen a little different,
-    its samples are those for which a clock has captured graphs.
+    """Round up to a number with three leading bits, so that a call timed again, with a slightly different first time,
+    gets samples for which a clock has captured graphs.
 
     >>> [_rounded(count) for count in (1, 7, 9, 22, 25, 28, 29)]
     [1, 7, 10, 24, 28, 28, 32]
@@ -134,16 +134,16 @@ def _rounded(count: int) -> int:
 
 
 def _sample_us(call: Callable[[], object], clock: Clock, n: int) -> tuple[float, float]:
-    """The time of a sample, and the time that taking it took."""
+    """The time of a sample, and the time to take it."""
     begun_us = clock.now_us()
     return clock.time_us(call, n), clock.now_us() - begun_us
 
 
 def _spread(looks: Sequence[_Snapshot], left_us: float) -> None:
-    """Give each call the sizes of its samples.
+    """Set the sample sizes of each call.
 
-    Long calls get samples of fewer calls where the budget is short, all of them or none: other work on the machine
-    falls into long samples more often than into short ones, and equal calls must be equally exposed to it.
+    If the budget is short, long calls get samples of fewer calls, all of them or none: other work is more likely to
+    disturb long samples, and equal calls must be equally exposed to it.
     """
     spent_us = sum(look.spent_us for look in looks)
     fits = spent_us * sum(_SIZES) * FIRST_LOOK <= left_us

@@ -1,4 +1,4 @@
-"""The timer: several calls side by side, each to a wanted precision, within a budget."""
+"""The timer: times several calls side by side, each to a given precision, within a budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from convwright.naming import check_above_0, is_whole, one_of
 from convwright.uncompiled import uncompiled
 
 _run_numbers = count()
-# Many more threads than cores only disturb each other, and OpenMP ends the process where it cannot start them all.
+# More threads per core only disturb each other, and OpenMP ends the process if it cannot start them all.
 _MOST_THREADS_A_CORE = 4
 
 
@@ -52,17 +52,17 @@ def measure(
     memory: bool = False,
     energy: bool = False,
 ) -> Timing:
-    """Time one call, and what else is asked for. Where it runs is told by the tensor that it returns, or by ``device``.
+    """Time one call, and measure more on request. Its device is the returned tensor's, or ``device``.
     A call that returns a model is timed as it is, with a warning: what is timed makes the model, and does not run it.
 
     Args:
-        call: A function without arguments, or several that do the same on different inputs and take turns.
+        call: A function without arguments, or several that do the same on different inputs, called in turn.
         budget_us: The most time to spend on timing.
-        precision: The width of the 95 % interval, as a share of the time, at which to stop before that.
+        precision: Stop earlier once the 95 % interval is this narrow, as a share of the time.
         cache: What a call finds there: "hot" what the last one left, "cold" nothing, "network" the tensors in ``warm``.
-        threads: PyTorch's threads on the CPU meanwhile. However many there are, the conditions say it.
-        memory: Find the peak extra memory as well.
-        energy: Find the energy of a call as well, which takes more than 6 s.
+        threads: PyTorch's CPU threads meanwhile. The conditions report the number.
+        memory: Also find the peak extra memory.
+        energy: Also find the energy of a call, which takes more than 6 s.
 
     >>> timing = measure(lambda: sum(range(1000)), device="cpu", budget_us=20_000)
     >>> timing.call_us.low <= timing.call_us.value <= timing.call_us.high
@@ -90,7 +90,7 @@ def measure_together(
     energy: bool = False,
     progress: Callable[[float], object] | None = None,
 ) -> dict[str, Timing]:
-    """``measure`` for several calls in one run, so that ``compare`` can say which is faster. They share the budget.
+    """``measure`` for several calls in one run, so that ``compare`` can decide between them. They share the budget.
 
     >>> found = measure_together({"one": lambda: sum(range(1000)), "two": lambda: sum(range(9000))}, budget_us=50_000)
     >>> from convwright.measuring.compare import compare
@@ -138,13 +138,13 @@ def measure_calls(
 ) -> dict[str, Timing]:
     """Time all calls, interleaved in random order, until each is known to ± ``precision`` / 2.
 
-    A round visits every call at several n and gives each one slope; the median of the slopes is the time of a call.
-    Rounds end when every interval is narrow enough and no call is left undecided beside the fastest, or when the next
-    round would not fit into ``budget_us``; there are at least two.
+    A round times every call at several n and gives each one slope; the median of the slopes is the time of a call.
+    Rounds end when every interval is narrow enough and no call is undecided against the fastest, or when the next round
+    would not fit into ``budget_us``; there are at least two.
 
-    ``before`` has, for calls by name, what runs ahead of each one and is no part of its time, such as emptying the
-    cache. ``watch`` looks for a device that was slowed down, or a host that was busy; rounds in which it was are
-    discarded. ``progress`` is told after each round which share of the budget is spent.
+    ``before`` maps names of calls to work that runs before each and is not part of its time, such as emptying the
+    cache. ``watch`` detects a slowed-down device or a busy host; rounds with either are discarded. ``progress``
+    receives after each round the share of the budget that is spent.
     """
     if not calls:
         raise BadInput("a run needs at least one call to time, got none")
@@ -153,7 +153,7 @@ def measure_calls(
     before = before or {}
     if unknown := before.keys() - calls.keys():
         raise BadInput(f"`before` names calls that are not measured: {', '.join(sorted(unknown))}")
-    # Other work on the host does not touch the time of a device.
+    # Other work on the host does not affect the device's time.
     end_us, background = clock.now_us() + budget_us, None if isinstance(clock, CudaGraphClock) else Background()
     subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us)
     watch = watch or watch_of(clock)
@@ -191,7 +191,7 @@ def _device_of(calls: Mapping[str, Call], device: str | torch.device | None) -> 
         device = devices.pop() if devices else "cpu"
     if str(device).partition(":")[0] not in ("cpu", "cuda"):
         raise BadInput(f"calls can be timed on a CPU and on a CUDA device, got device {str(device)!r}")
-    device_facts(device)  # Says in words that there is no such device.
+    device_facts(device)  # raises one sentence if there is no such device
     if results is None:
         _warn_of_models({name: rotating(call)() for name, call in calls.items()})
     return torch.device(device)

@@ -1,4 +1,4 @@
-"""What was found out about one call: frozen data that goes to JSON."""
+"""The result of timing one call: frozen data that goes to JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from convwright.measuring.energy import Energy
 
 @dataclass(frozen=True, slots=True)
 class Timing(Record):
-    """What one call takes.
+    """The time of one call.
 
-    ``overhead_us`` is what a sample took beyond its calls; None where the call is so long that samples of two lengths
-    did not fit into the budget, or where each call was timed by itself. ``round_slopes_us`` are what the median was
-    taken of, one for each round that counts; timings with the same ``run`` can be compared pairwise. ``discarded``
-    rounds do not count, since the device was slowed down or, on a CPU, other work had the cores; ``disturbed`` is true
-    where the latter was so in too many to discard them. ``background`` names the other work that showed, ``unstable``
-    says why the figure may be so, and the cure.
+    ``overhead_us`` is the time of a sample beyond its calls; None if the call is so long that samples of two lengths
+    did not fit into the budget, or if each call was timed alone. ``round_slopes_us`` are the slopes of the rounds that
+    count, whose median is the time; timings of the same ``run`` can be compared pairwise. ``discarded`` counts rounds
+    left out because the device was slowed down or, on a CPU, other work had the cores. ``disturbed`` is True if too
+    many rounds had the latter to discard them. ``background`` lists other work that was noticed. ``unstable`` says why
+    the time may be wrong, with a remedy.
 
-    The rest is known where ``measure`` was asked for it: ``peak_extra_bytes`` is the most memory that the call holds
-    beyond what was held before it, ``energy`` what it draws, ``conditions`` what all this was measured under.
+    The rest exists if ``measure`` was asked for it: ``peak_extra_bytes`` is the most memory that the call adds,
+    ``energy`` its energy, ``conditions`` the conditions of the measurement.
     """
 
     call_us: Interval
@@ -42,7 +42,7 @@ class Timing(Record):
     conditions: Conditions = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but ``run``, which means something in this process alone. None is what is not known."""
+        """All fields except ``run``, which is meaningful only in this process. Unknown is None."""
         record: dict[str, Any] = as_record(self)
         del record["run"]
         return record | {"conditions": dict(self.conditions)}

@@ -1,4 +1,4 @@
-"""The right answer of a copy in float64."""
+"""The float64 reference of a copy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from convwright.core.kinds.copy import CopyProblem
 from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Slices
 from convwright.measuring.checking.reference import Reference, readable
 
-# Bytes in float64 that a CPU, or a GPU, moves in a microsecond: for reckoning, not for a table.
+# Bytes in float64 that a device moves in a microsecond: a rough estimate.
 _BYTES_PER_US = {"cpu": 2e3, "cuda": 5e5}
 
 
 def whole(problem: CopyProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the input lies; on slices where the whole would take too much memory."""
+    """Computed where the input is; on slices if the whole would take too much memory."""
     part = Slices.of(problem.y.shape)
     device, rank = tensors["x"].device, len(part.kept)
     places = [
@@ -33,13 +33,13 @@ def sampled(problem: CopyProblem, tensors: Mapping[str, Tensor], *, seed: int = 
 
 
 def whole_us(problem: CopyProblem, device: torch.device) -> float:
-    """About how long a reference of the whole output takes at the most."""
+    """A rough upper bound for the time of a whole reference."""
     rate = _BYTES_PER_US.get(device.type, _BYTES_PER_US["cpu"])
     return 8 * 4 * min(problem.y.numel, MOST_ELEMENTS) / rate
 
 
 def _reference(problem: CopyProblem, x: Tensor, part: Slices | Points, places: list[Tensor]) -> Reference:
-    """Of places in the output, which of them lie in the input and what is there; the others are zero."""
+    """For positions in the output: whether they are in the input, and the value there; others are zero."""
     inside = torch.ones((), dtype=torch.bool, device=x.device)
     index = []
     for place, (before, _), size in zip(places, problem.margins, problem.x.shape, strict=True):

@@ -1,4 +1,4 @@
-"""The kinds of data on which errors are checked, as operands of a problem."""
+"""Operands of a problem with each kind of data for error checks."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from convwright.measuring.checking.kind import Kind as Kind
 from convwright.measuring.checking.placing import channel_factors, placed
 from convwright.measuring.checking.plain_data import plain_values
 
-# What a dtype cannot hold is not looked at: int8 has integers, and fp8_e4m3 a NaN but no infinity.
+# Kinds that a dtype cannot represent: int8 has only integers, and fp8_e4m3 a NaN but no infinity.
 _WITHOUT = {
     DType.INT8: frozenset({Kind.CHANNEL_SCALED, *NON_FINITE_KINDS}),
     DType.FP8_E4M3: frozenset({Kind.INFINITY}),
 }
 
-# Where channels are scaled from other powers of ten than usual.
+# Smaller ranges of channel scales.
 _CHANNEL_DECADES = {DType.FP8_E4M3: 1}
 
-# The spread of operands of int8 is at most so many, and for long sums less, so that results are of this order: within
-# what the output holds, for most of them, and so that each deviation by one shows.
+# The spread of int8 operands is at most this, and less for long sums, so that results are of this size: most fit into
+# the output, and each deviation by one shows.
 _MOST_SPREAD = 32.0
 _INTEGER_RESULT = {DType.FP32: 2.0**14, DType.FP16: 2.0**10, DType.BF16: 2.0**10, DType.INT8: 2.0**6}
 
-# Integers up to here are exact in the dtype.
+# The largest integers up to which all are exact in the dtype.
 _EXACT_INTEGERS = {
     DType.FP64: 2.0**53, DType.FP32: 2.0**24, DType.BF16: 2.0**8, DType.FP16: 2.0**11, DType.INT8: 2.0**7,
 }  # fmt: skip
 
 
 def kinds_of(problem: Problem, among: Iterable[Kind | str] = ERROR_KINDS) -> tuple[Kind, ...]:
-    """Those kinds of data that operands of ``problem`` can hold.
+    """The kinds of data that operands of ``problem`` can represent.
 
     >>> [str(kind) for kind in kinds_of(ConvProblem.parse("ic8ih9oc16kh3 dt:int8"))]
     ['normal', 'positive', 'large']
@@ -53,10 +53,10 @@ def kinds_of(problem: Problem, among: Iterable[Kind | str] = ERROR_KINDS) -> tup
 
 
 def operands(problem: Problem, kind: Kind | str, device: torch.device | str, *, seed: int = 0) -> dict[Any, Tensor]:
-    """All operands of ``problem`` but what is computed, by role, with the strides that the problem says.
+    """All operands of ``problem`` except outputs, by role, with the problem's strides.
 
-    Of a convolution the first of the two that are multiplied carries what is special about ``kind``; the second is
-    scaled so that results are of order 1. Equal seeds give equal data on equal devices.
+    For a convolution, the first of the two multiplied operands has the properties of ``kind``; the second is scaled so
+    that results are of order 1. Equal seeds give equal data on equal devices.
 
     >>> problem = ConvProblem.parse("ic8ih9oc16kh3 ep:bias")
     >>> {str(role): tuple(tensor.shape) for role, tensor in operands(problem, "normal", "cpu").items()}
@@ -93,7 +93,7 @@ def _normal(spec: TensorSpec, generator: torch.Generator) -> Tensor:
 
 
 def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:
-    """±1 and ±2, so few that the sum of all |products| stays exact in the dtype, in whatever order it is taken."""
+    """±1 and ±2, so few that the sum of all |products| is exact in the dtype, in any order."""
     share = sqrt(_EXACT_INTEGERS[problem.output.dtype] / (16 * max(problem.reduction, 1)))
     values = torch.randint(1, 3, spec.shape, generator=generator, device=generator.device).float()
     luck = torch.rand(spec.shape, generator=generator, device=generator.device)
@@ -102,7 +102,7 @@ def _integers(problem: ConvProblem, spec: TensorSpec, generator: torch.Generator
 
 
 def _shaped(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Tensor:
-    """What makes normal values the operand ``role`` of ``kind``. All factors but the channels' are powers of two."""
+    """Turn normal values into the operand ``role`` of ``kind``. All factors except channels' are powers of two."""
     first, second = problem.direction.operands
     if kind is Kind.INTEGERS or role not in (first, second):
         return values
@@ -121,7 +121,7 @@ def _shaped(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Ten
 
 
 def _whole(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Tensor:
-    """Integers of ``kind``, also for what is added: sums of them are exact in fp32 as long as they are short enough."""
+    """Integers of ``kind``, also for residual and bias: sums of them are exact in fp32 if they are short enough."""
     if kind is Kind.INTEGERS:
         return values
     spread = min(_MOST_SPREAD, sqrt(_INTEGER_RESULT[problem.output.dtype] / sqrt(max(problem.reduction, 1))))
@@ -133,7 +133,7 @@ def _whole(values: Tensor, problem: ConvProblem, role: Role, kind: Kind) -> Tens
 
 
 def _used_position(problem: ConvProblem, role: Role) -> tuple[int, ...]:
-    """A position in the middle that meets at least one filter tap: stride and dilation may leave others unread."""
+    """A position near the middle that at least one filter tap reads: stride and dilation may skip others."""
     if role is Role.DY:
         return tuple(size // 2 for size in problem.y.shape)
     read = (

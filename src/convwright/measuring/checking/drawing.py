@@ -1,4 +1,4 @@
-"""Random numbers for large operands: a block of them, again and again."""
+"""Random numbers for large operands: one block, repeated."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 # Drawing 100 million numbers takes a CPU half a second, copying them a tenth of that. A kernel that reads a wrong
-# element is found out if the right one differs from it. Here two elements are equal only if they lie a multiple of the
-# block's length apart; that length is prime, so it divides no stride, no sum of a few of them, and no distance within
-# an image's dimension of less than a quarter million. Powers of two, which strides are made of, would hide much.
+# element is detected only if the right one differs from it. Here two elements are equal only if their distance is a
+# multiple of the block's length. That length is prime, so it divides no stride, no sum of a few strides, and no
+# distance within an image dimension below a quarter million. A power of two, like most strides, would hide many errors.
 BLOCK = 262_139
 
 
 def normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Normally distributed numbers; of more than ``BLOCK`` the first so many are repeated."""
+    """Normally distributed numbers; above ``BLOCK`` numbers the block is repeated."""
     count = prod(shape)
     block = torch.randn(min(count, BLOCK), generator=generator, device=generator.device, dtype=dtype)
     if count <= BLOCK:

@@ -1,4 +1,4 @@
-"""The right answer in float64 at some hundred elements of the output: as much as a first meeting has time for."""
+"""The float64 reference of a convolution at some hundred elements of its output, for quick checks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from convwright.measuring.checking.reference import Reference, readable
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
 _MOST, _FEWEST = 384, 16
-# So many more may lie on the rim of the output's images, as long as there are products for them.
+# Additional elements on the rim of the output's images, if there is time for their products.
 _MOST_RIM = 2048
-# So many elements from each border are looked at, and so far from the middle.
+# How many elements from each border, and around the middle, are examined.
 _EDGE = 4
 
 Position = tuple[int, ...]
@@ -32,17 +32,17 @@ Position = tuple[int, ...]
 class Elements:
     """Single elements of an output: ``places[d]`` holds their positions along dimension ``d``.
 
-    Of up to 384 a third lies at borders and in corners, a third around the middle, where the one infinity or NaN of
-    such data has its effect and where what spreads it shows, and a third anywhere. Beyond them every place on the rim
-    of an image is looked at, each in an image and a channel drawn at random, as long as the sums are short enough: else
-    as many as are affordable, evenly spaced.
+    Of up to 384 elements, a third is at borders and in corners; a third around the middle, where the one infinity or
+    NaN of such data has its effect, and where spreading it shows; and a third anywhere. In addition every position on
+    the rim of an image is examined, each in a random image and channel; if sums are too long for that, an evenly spaced
+    part of the rim.
     """
 
     places: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, problem: ConvProblem, device: torch.device | str, *, seed: int = 0) -> Elements:
-        """As many as the reference can be computed for in a few milliseconds. No reduction is cut."""
+        """As many elements as the reference can compute in a few milliseconds. No sum is shortened."""
         return _elements(problem, torch.device(device), seed)
 
     def take(self, role: Role, tensor: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Elements:
         return tensor[tuple(place.long() for place in self.places)]
 
 
-# For all kinds of data the same: drawing them takes a millisecond.
+# Equal for all kinds of data: drawing them takes a millisecond.
 @lru_cache(maxsize=4)
 def _elements(problem: ConvProblem, device: torch.device, seed: int) -> Elements:
     shape, random = problem.output.shape, Random(seed)
@@ -65,7 +65,7 @@ def _elements(problem: ConvProblem, device: torch.device, seed: int) -> Elements
 
 
 def sampled_convolution(problem: ConvProblem, tensors: Mapping[Role, Tensor], *, seed: int = 0) -> Reference:
-    """The reference on ``Elements``, computed where the operands lie.
+    """The reference at ``Elements``, computed where the operands are.
 
     >>> from convwright.measuring.checking.data import operands
     >>> problem = ConvProblem.parse("mb8ic64ih56oc64kh3ph1")
@@ -88,7 +88,7 @@ def sampled_convolution(problem: ConvProblem, tensors: Mapping[Role, Tensor], *,
 
 
 def _pairs(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pair, Pair | None]:
-    """What is multiplied, and what errors are scaled by where that is not the magnitude of the same."""
+    """The operands to multiply, and those whose products scale the errors, if they are not the same magnitudes."""
     if problem.epilogue and problem.direction is not Direction.FORWARD:
         return multiplied(problem, tensors)
     first, second = problem.direction.operands
@@ -96,7 +96,7 @@ def _pairs(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pair, 
 
 
 def _sums(problem: ConvProblem, pairs: tuple[Pair, Pair | None], places: Sequence[Tensor]) -> Pair:
-    """Of each element its sum of products, and that of their magnitudes."""
+    """The sum of products at each element, and the sum of their magnitudes."""
     terms, (given, scaled) = _TERMS[problem.direction], pairs
     a, b = terms(problem, *given, places)
     products = (a * b).flatten(1)
@@ -107,7 +107,7 @@ def _sums(problem: ConvProblem, pairs: tuple[Pair, Pair | None], places: Sequenc
 
 
 def _taken(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Elements) -> Iterable[tuple[Role, Tensor]]:
-    """At the elements, the operands of what stands behind the sums."""
+    """The epilogue's operands at the elements."""
     for role in (Role.RESIDUAL, Role.BEFORE):
         if role in tensors:
             yield role, elements.take(role, tensors[role]).double()
@@ -116,7 +116,7 @@ def _taken(problem: ConvProblem, tensors: Mapping[Role, Tensor], elements: Eleme
             yield role, tensors[role][elements.places[1].long()].double()
 
 
-# What is multiplied, one row for each element of the output: (elements, channels or images, places…).
+# The operands to multiply, one row per element of the output: (elements, channels or images, positions…).
 
 
 def _forward(problem: ConvProblem, x: Tensor, w: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -169,9 +169,9 @@ def _range(count: int, like: Tensor) -> Tensor:
 
 
 def _gathered(tensor: Tensor, outer: Tensor, places: Sequence[Tensor]) -> Tensor:
-    """``tensor`` in float64 at offsets ``outer`` and all combinations of places in the spatial dimensions.
+    """``tensor`` in float64 at offsets ``outer`` and all combinations of spatial positions.
 
-    Places outside of the tensor are padding: 0.
+    Positions outside of the tensor are padding: 0.
     """
     rank = len(places)
     index, inside = outer.reshape(*outer.shape, *[1] * rank), torch.ones((), dtype=torch.bool, device=tensor.device)
@@ -192,7 +192,7 @@ def _turned(problem: ConvProblem, w: Tensor) -> Tensor:
 
 
 def _at_borders(shape: Position, random: Random) -> list[Position]:
-    """First every corner and edge of an image, in images and channels at the ends; then what lies close to a border."""
+    """First the corners and edges of an image, in the outermost images and channels; then positions near a border."""
     ends = [
         (random.choice((0, shape[0] - 1)), random.choice((0, shape[1] - 1)), *spatial)
         for spatial in product(*((0, size // 2, size - 1) for size in shape[2:]))
@@ -207,7 +207,7 @@ def _at_borders(shape: Position, random: Random) -> list[Position]:
 
 
 def _on_the_rim(shape: Position, most: int, random: Random) -> list[Position]:
-    """The outermost places of an image, each in some image and channel: all, or so many that are evenly spaced."""
+    """The outermost positions of an image, each in a random image and channel: all, or an evenly spaced part."""
     count = _rim_count(shape[2:]) if most > 0 and 0 not in shape else 0
     step = max(-(-count // max(most, 1)), 1)
     places = _rim(shape[2:], torch.arange(0, count, step, device="cpu"))
@@ -220,9 +220,9 @@ def _rim_count(sizes: Position) -> int:
 
 
 def _rim(sizes: Position, which: Tensor) -> list[Tensor]:
-    """Of all places with a first or a last position in any dimension, in order, those counted by ``which``.
+    """The positions, numbered in order, that are first or last in any dimension; those numbered by ``which``.
 
-    An image with a million places is looked at as fast as one with a hundred.
+    The time does not depend on the size of the image.
     """
     if not sizes:
         return []
@@ -239,7 +239,7 @@ def _rim(sizes: Position, which: Tensor) -> list[Tensor]:
 
 
 def _unravelled(sizes: Position, which: Tensor) -> list[Tensor]:
-    """Of all places in order, those counted by ``which``. PyTorch's own function loads sympy first, for 0.2 s."""
+    """The positions numbered by ``which``. PyTorch's own function would first load sympy, which takes 0.2 s."""
     places: list[Tensor] = []
     for size in reversed(sizes):
         places.insert(0, which % size)
@@ -248,7 +248,7 @@ def _unravelled(sizes: Position, which: Tensor) -> list[Tensor]:
 
 
 def _around_the_middle(problem: ConvProblem, count: int, random: Random) -> list[Position]:
-    """Around the outputs that the middle of the first operand reaches, in its image and its group of channels."""
+    """Positions around the outputs that read the middle of the first operand, in its image and channel group."""
     shape, groups = problem.output.shape, problem.groups
     if problem.direction is Direction.BACKWARD_WEIGHT:
         group, inner = divmod(problem.c // 2, problem.c // groups)

@@ -27,8 +27,8 @@ _KEPT_BYTES = 2**30
 def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
     """Relative L2 error, and the largest scaled error in units of the output's roundoff.
 
-    Beside numbers so small that the output's dtype has no full precision for them it is scaled by the least for which
-    it has. Both are inf where infinities and NaNs do not stand where, and with the sign that, float64 has them.
+    Scales below the dtype's smallest normal number are raised to it. Both errors are inf if infinities and NaNs differ
+    from float64's in place or sign.
     """
     problem = reference.problem
     wanted = problem.operands[reference.role].shape
@@ -48,15 +48,15 @@ def errors_of(output: Tensor, reference: Reference) -> tuple[float, float]:
 
 
 def _with_full_precision(scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """Each but 0 at least as large as the least number beside which a roundoff is relative: below it, numbers are
-    evenly spaced."""
+    """Scales other than 0, raised to the least number with full relative precision: below it, numbers are evenly
+    spaced."""
     if not dtype.is_floating_point:
         return scale
     return torch.where(scale > 0, scale.clamp(min=torch.finfo(dtype).smallest_normal), scale)
 
 
 def _ratio(difference: Tensor, scale: Tensor) -> Tensor:
-    """The quotient; 0 where nothing differs, even from nothing."""
+    """The quotient; 0 where the difference is 0, even if the scale is 0."""
     return torch.where(difference == 0, 0.0, difference / scale)
 
 
@@ -65,14 +65,14 @@ def _never(found: tuple[KindError, ...]) -> bool:
 
 
 class ErrorCheck:
-    """The errors of many candidates on the same data: operands and references are made once for each kind."""
+    """Checks many candidates on the same data: operands and references are made once for each kind."""
 
     def __init__(
         self,
         problem: Problem,
         device: torch.device | str,
         *,
-        kinds: Iterable[Kind | str] = ERROR_KINDS,  # of which those that the operands can hold
+        kinds: Iterable[Kind | str] = ERROR_KINDS,  # only those that the operands can represent are used
         seed: int = 0,
         reference: Callable[[Any, Mapping[Any, Tensor]], Reference] = whole_reference,
     ) -> None:
@@ -81,7 +81,7 @@ class ErrorCheck:
         self._kept: dict[Kind, tuple[dict[Any, Tensor], Reference]] = {}
 
     def errors(self, run: Run, is_enough: Callable[[tuple[KindError, ...]], bool] = _never) -> tuple[KindError, ...]:
-        """Both errors of ``run`` on every kind of data, or on the first few that are enough."""
+        """Both errors of ``run`` on every kind of data, or on the first few until ``is_enough``."""
         found: tuple[KindError, ...] = ()
         for kind in self.kinds:
             tensors, reference = self._case(kind)
@@ -105,7 +105,7 @@ class ErrorCheck:
         tensors = operands(self.problem, kind, self.device, seed=self.seed)
         reference = self._reference(self.problem, tensors)
         size = sum(tensor.nbytes for tensor in (*tensors.values(), reference.y64, reference.scale))
-        # What is too large to keep is made again for each candidate.
+        # Data that is too large to keep is made again for each candidate.
         if size * len(self.kinds) <= _KEPT_BYTES:
             self._kept[kind] = (tensors, reference)
         return tensors, reference
@@ -118,8 +118,8 @@ def measure_errors(
     kinds: Iterable[Kind | str] = ERROR_KINDS,
     seed: int = 0,
 ) -> tuple[KindError, ...]:
-    """Both errors of one way to compute ``problem``. ``run`` takes the operands by role and gives the output; what the
-    output held ``before`` is among them, and ``db``, which a bias's gradient is written to.
+    """Both errors of one way to compute ``problem``. ``run`` takes the operands by role and returns the output. The
+    operands include an output's contents ``before``, and ``db``, where a bias's gradient is written.
 
     >>> problem = ConvProblem.parse("ic8ih9oc16kh3")
     >>> found = measure_errors(lambda t: torch.conv2d(t[Role.X], t[Role.W]), problem, "cpu", ["normal"])

@@ -1,4 +1,4 @@
-"""An epilogue in float64: what stands ahead of a gradient's products, and behind a convolution's sums."""
+"""Epilogues in float64: before a gradient's products, and after a convolution's sums."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from convwright.core.problem import ConvProblem
 from convwright.epilogue_math import derive, per_channel
 from convwright.tensors import activate_
 
-# What a bias's gradient holds before it is accumulated into.
+# The initial value of a bias's gradient that is accumulated.
 DB_BEFORE = 1.0
-_STEPS = (Activation.NONE, Activation.RELU)  # whose derivatives are 0 or 1
+_STEPS = (Activation.NONE, Activation.RELU)  # activations with derivatives 0 and 1
 
 Pair = tuple[Tensor, Tensor]
 
 
 def before_activation(problem: ConvProblem, dy: Tensor, z: Tensor | None) -> Pair:
-    """dy multiplied by the activation's derivative, and what its errors are scaled by: the magnitude of that, of dy
-    itself where the derivative is computed with rounding errors of its own."""
+    """dy multiplied by the activation's derivative, and the scale of its errors: its magnitude, or that of dy if
+    computing the derivative has rounding errors of its own."""
     dy = dy.double()
     if z is None:
         return dy, dy.abs()
@@ -33,9 +33,9 @@ def before_activation(problem: ConvProblem, dy: Tensor, z: Tensor | None) -> Pai
 
 
 def multiplied(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pair, Pair]:
-    """The two operands that are multiplied, and those whose products an error is scaled by.
+    """The two operands that are multiplied, and those whose products scale the error.
 
-    They are the given ones, in their own dtype, but for a gradient's dy where its epilogue changes it.
+    They are the given ones in their own dtype, except a gradient's dy if the epilogue changes it.
     """
     given = {role: tensors[role] for role in problem.direction.operands}
     scaled = {role: tensor.abs() for role, tensor in given.items()}
@@ -51,10 +51,11 @@ def multiplied(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pa
 
 
 def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Role, Tensor]) -> Pair:
-    """The result and what its errors are scaled by, of a convolution's sums and those of its products' magnitudes.
+    """The result after the epilogue and the scale of its errors, from a convolution's sums and its products'
+    magnitudes.
 
-    ``taken`` are the epilogue's operands as they meet the sums, in float64. Sums of int8 are exact in any order, so
-    there errors are scaled by what the activation is applied to.
+    ``taken`` are the epilogue's operands at the same elements, in float64. Sums of int8 are exact in any order, so
+    their errors are scaled by the input of the activation.
     """
     forward = problem.direction is Direction.FORWARD
     if forward and Role.SCALE in taken:
@@ -73,7 +74,7 @@ def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Rol
 
 
 def bias_sums(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Pair:
-    """The bias's gradient and what its errors are scaled by."""
+    """The bias's gradient and the scale of its errors."""
     dz, magnitude = before_activation(problem, tensors[Role.DY], tensors.get(Role.Z))
     over = [0, *range(2, dz.dim())]
     held = DB_BEFORE if problem.epilogue.accumulate else 0.0

@@ -1,4 +1,4 @@
-"""The kinds of data on which errors are checked."""
+"""The kinds of data for error checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright.core.dtype import DType
 
 
 class Kind(StrEnum):
-    """What the numbers are like. All but INTEGERS are normally distributed before anything is done to them."""
+    """The kind of numbers. All except INTEGERS start from a normal distribution."""
 
     NORMAL = "normal"
     POSITIVE = "positive"
@@ -23,9 +23,9 @@ FINITE_KINDS = (Kind.NORMAL, Kind.POSITIVE, Kind.CHANNEL_SCALED, Kind.LARGE)
 NON_FINITE_KINDS = (Kind.INFINITY, Kind.NAN)
 ERROR_KINDS = FINITE_KINDS + NON_FINITE_KINDS
 
-# The first operand is scaled by 2^e, and in a product the second by 2^-e: e leaves the first about 2^2.5 below overflow
-# in fp16, and elsewhere enough room that sums over an image stay in range, as a Fourier transform needs; 2^-e is still
-# normal.
+# The first operand is scaled by 2^e, and the second factor of a product by 2^-e. With this e the first is about 2^2.5
+# below overflow in fp16; in other types sums over an image stay in range, as a Fourier transform needs. 2^-e is still a
+# normal number.
 LARGE_EXPONENT = {
     DType.FP64: 1000, DType.FP32: 110, DType.BF16: 110, DType.FP16: 11, DType.FP8_E4M3: 6, DType.FP8_E5M2: 13,
 }  # fmt: skip

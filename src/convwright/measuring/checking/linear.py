@@ -1,4 +1,4 @@
-"""The right answer of a matrix product in float64, and the data that it is checked on."""
+"""Data and the float64 reference of a matrix product."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from convwright.measuring.checking.plain_data import middle
 from convwright.measuring.checking.reference import Reference
 from convwright.tensors import activate
 
-# Above these the reference is computed on some rows and columns.
+# Above these FLOPs the reference covers some rows and columns only.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
 _MOST_ELEMENTS = 2**22
-# Single elements of a first check are so many that their sums have no more products.
+# The most products in all sums of a quick check.
 _MOST_PRODUCTS = {"cpu": 2**19, "cuda": 2**22}
 _FLOPS_PER_US = {"cpu": 2e3, "cuda": 1e6}
 
 
 def values(problem: LinearProblem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
-    """Values of an operand: the input carries what is special about ``kind``, the weight is scaled so that results are
-    of order 1."""
+    """Values of an operand: the input has the properties of ``kind``; the weight is scaled so that results are of order
+    1."""
     if kind is Kind.INTEGERS:
         return _integers(problem, spec, generator)
     drawn = drawing.normal(spec.shape, generator, torch.float64 if spec.dtype is DType.FP64 else torch.float32)
@@ -50,7 +50,7 @@ def values(problem: LinearProblem, role: str, spec: TensorSpec, kind: Kind, gene
 
 
 def _integers(problem: LinearProblem, spec: TensorSpec, generator: torch.Generator) -> Tensor:
-    """±1, so few that sums of all |products| stay exact in the dtype."""
+    """±1, so few that sums of all |products| are exact in the dtype."""
     exact = 1 / problem.dtype.roundoff
     share = min((exact / (4 * problem.inputs)) ** 0.5, 0.5)
     signs = torch.randint(0, 2, spec.shape, generator=generator, device=generator.device).float() * 2 - 1
@@ -59,7 +59,7 @@ def _integers(problem: LinearProblem, spec: TensorSpec, generator: torch.Generat
 
 
 def whole(problem: LinearProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the operands lie; on some rows and columns where the whole would take too long or too much
+    """Computed where the operands are; on some rows and columns if the whole would take too long or too much
     memory."""
     most = _MOST_FLOPS.get(tensors["x"].device.type, _MOST_FLOPS["cpu"])
     elements = min(_MOST_ELEMENTS, int(most / (2 * problem.inputs)))
@@ -73,7 +73,7 @@ def whole(problem: LinearProblem, tensors: Mapping[str, Tensor]) -> Reference:
 
 
 def sampled(problem: LinearProblem, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Reference:
-    """The same on single elements, of which no sum is cut."""
+    """The same at single elements. No sum is shortened."""
     device = tensors["x"].device
     most = max(_MOST_PRODUCTS.get(device.type, _MOST_PRODUCTS["cpu"]) // problem.inputs, 64)
     part = Points.of(problem.y.shape, device, seed=seed, most=most)
@@ -86,7 +86,7 @@ def sampled(problem: LinearProblem, tensors: Mapping[str, Tensor], *, seed: int 
 
 
 def whole_us(problem: LinearProblem, device: torch.device) -> float:
-    """About how long a reference of the whole output takes at the most: the result and its scale are a product each."""
+    """A rough upper bound for the time of a whole reference: one product for the result and one for its scale."""
     most, rate = (table.get(device.type, table["cpu"]) for table in (_MOST_FLOPS, _FLOPS_PER_US))
     return 2 * min(problem.flops, most) / rate
 

@@ -1,4 +1,4 @@
-"""The float64 reference of a problem, whatever its kind."""
+"""The float64 reference of a problem of any kind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from convwright.measuring.checking.reference import Reference
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """How results of one kind of problem are checked: on the whole output or large parts of it, on some elements, and
-    about how long the former takes."""
+    """The references for one kind of problem: on the whole output or large parts of it, at some elements, and the rough
+    time of the former."""
 
     whole: Callable[..., Reference]
     sampled: Callable[..., Reference]
@@ -35,15 +35,15 @@ _OF_KIND: Mapping[str, Checks] = {
 
 
 def whole_reference(problem: Problem, tensors: Mapping[Any, Tensor]) -> Reference:
-    """Computed where the operands lie; on slices where the whole would take too long or too much memory."""
+    """Computed where the operands are; on slices if the whole would take too long or too much memory."""
     return _OF_KIND[problem.kind].whole(problem, tensors)
 
 
 def sampled_reference(problem: Problem, tensors: Mapping[Any, Tensor], *, seed: int = 0) -> Reference:
-    """On some elements of the output, in a few milliseconds."""
+    """At some elements of the output, in a few milliseconds."""
     return _OF_KIND[problem.kind].sampled(problem, tensors, seed=seed)
 
 
 def reference_us(problem: Problem, device: torch.device) -> float:
-    """About how long ``whole_reference`` takes at the most."""
+    """A rough upper bound for the time of ``whole_reference``."""
     return _OF_KIND[problem.kind].us(problem, device)

@@ -1,4 +1,4 @@
-"""Parts of an output on which a result is looked at, for operands that are broadcast to it."""
+"""Parts of an output to check, for problems with broadcast operands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.measuring.checking.plain_data import middle
 from convwright.torch_operators import in_groups
 
-# A float64 reference of more elements than this is computed on slices.
+# A float64 reference of more elements than this covers slices only.
 MOST_ELEMENTS = 2**23
-# So many single elements a first check looks at: corners and the middle, then any.
+# The number of elements in a quick check: corners and the middle first, then others.
 _POINTS, _CORNERS = 2048, 256
-# Where rows are reduced it looks at so many elements, and at least so many rows.
+# If rows are reduced: the number of elements, and the fewest rows.
 _ELEMENTS_OF_ROWS, _FEWEST_ROWS = 2**17, 16
 
 
@@ -30,7 +30,7 @@ class Slices:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], most: int = MOST_ELEMENTS, *, row: tuple[int, ...] = ()) -> Slices:
-        """All of a shape, or so many elements of it, with all along the dimensions ``row``."""
+        """All of a shape, or slices with at most ``most`` elements, complete along the dimensions ``row``."""
         share = min(1.0, most / max(_count(shape), 1))
         kept = []
         for dim, size in enumerate(shape):
@@ -41,11 +41,11 @@ class Slices:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what ``take`` gives of the output."""
+        """The shape of the output's part."""
         return tuple(map(len, self.kept))
 
     def take(self, role: str, tensor: Tensor) -> Tensor:
-        """The same part of an operand, which has one element where it is broadcast."""
+        """The same part of an operand, which may be broadcast."""
         for dim, kept in enumerate(self.kept):
             if tensor.shape[dim] != 1 and len(kept) != tensor.shape[dim]:
                 tensor = tensor.index_select(dim, torch.tensor(kept, device=tensor.device))
@@ -60,23 +60,23 @@ class Points:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], device: torch.device, *, seed: int = 0, most: int = _POINTS) -> Points:
-        """About so many: corners, the middle with its neighbours, where the one infinity or NaN lies, and others."""
+        """About ``most`` points: corners, the middle (with the one infinity or NaN) and its neighbours, and others."""
         return _points(shape, device, seed, min(most, _POINTS))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what ``take`` gives of the output."""
+        """The shape of the output's part."""
         return (len(self.places[0]),)
 
     def take(self, role: str, tensor: Tensor) -> Tensor:
-        """The same elements of an operand, which has one element where it is broadcast."""
+        """The same elements of an operand, which may be broadcast."""
         sizes = zip(self.places, tensor.shape, strict=True)
         return tensor[tuple(place if size != 1 else torch.zeros_like(place) for place, size in sizes)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Single rows of ``shape``: points along all dimensions but ``row``, and all elements along those."""
+    """Single rows of ``shape``: points along all dimensions except ``row``, and all elements along those."""
 
     points: Points
     whole: tuple[int, ...]
@@ -84,18 +84,18 @@ class Rows:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], row: tuple[int, ...], device: torch.device, *, seed: int = 0) -> Rows:
-        """About so many elements as there are points, but at least some rows."""
+        """About as many elements as for points, but at least a few rows."""
         ends = tuple(1 if dim in row else size for dim, size in enumerate(shape))
         most = max(_ELEMENTS_OF_ROWS // max(_count(shape) // max(_count(ends), 1), 1), _FEWEST_ROWS)
         return cls(Points.of(ends, device, seed=seed, most=most), shape, row)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what ``take`` gives of an operand with whole rows: the first dimension is the rows'."""
+        """The shape of an operand's part with whole rows: the first dimension counts rows."""
         return (*self.points.shape, *(self.whole[dim] for dim in self.row))
 
     def take(self, role: str, tensor: Tensor) -> Tensor:
-        """The same rows of an operand, which has one element where it is broadcast."""
+        """The same rows of an operand, which may be broadcast."""
         index = []
         for dim, (place, size) in enumerate(zip(self.points.places, tensor.shape, strict=True)):
             if dim in self.row:
@@ -110,14 +110,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class InGroups:
-    """A part of operands as a problem without groups has them, taken of those of a problem with groups."""
+    """A part of the operands in the form without groups, for a problem with groups."""
 
     problem: PointwiseProblem
     part: Slices | Rows
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what ``take`` gives of the output."""
+        """The shape of the output's part."""
         return self.part.shape
 
     def take(self, role: str, tensor: Tensor) -> Tensor:

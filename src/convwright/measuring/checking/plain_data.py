@@ -1,4 +1,4 @@
-"""Data for problems that multiply no matrices: each operand by itself is of the kind."""
+"""Data for problems without matrix products: each operand by itself is of the kind."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from convwright.measuring.checking import drawing
 from convwright.measuring.checking.kind import CHANNEL_DECADES, LARGE_EXPONENT, NON_FINITE_KINDS, Kind
 from convwright.measuring.checking.placing import channel_factors
 
-_SPREAD = 48.0  # of integers of 8 bits
-# Norms add squares of a row's elements, which have to stay in the range of fp32.
+_SPREAD = 48.0  # of 8-bit integers
+# Norms sum the squares of a row's elements, which must stay in the range of fp32.
 _LARGE_EXPONENT_OF_ROWS = 48
 
 
 def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
-    """Values of the operand ``role``. Only the first operand is large, so that it meets others of usual size; all of
-    them hold an infinity or a NaN, but for a single number, which would leave nothing else."""
+    """Values of the operand ``role``. Only the first operand is large, so that it meets others of usual size. Every
+    operand holds an infinity or NaN, except a single number."""
     if kind is Kind.INTEGERS:
         return torch.randint(-2, 3, spec.shape, generator=generator, device=generator.device).float()
     values = drawing.normal(spec.shape, generator, torch.float64 if spec.dtype is DType.FP64 else torch.float32)
@@ -41,5 +41,5 @@ def plain_values(problem: Problem, role: str, spec: TensorSpec, kind: Kind, gene
 
 
 def middle(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The place of the one infinity or NaN."""
+    """The position of the one infinity or NaN."""
     return tuple(size // 2 for size in shape)

@@ -1,4 +1,4 @@
-"""The right answer of an expression in float64, and how much each of its steps may err."""
+"""The float64 reference of an expression, and the allowed error of each of its steps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from convwright.torch_operators import FUNCTIONS, REDUCTIONS
 
 _EXPONENTIAL = frozenset({"exp", "sigmoid", "silu"})
 _EXACT = frozenset({"neg", "abs", "maximum", "minimum", "relu", "where"})
-# Roundoffs of fp32 that a good implementation of a function adds by itself; the others' operators are rounded once.
-# Divisions and roots are rounded twice on some GPUs; exponentials lose bits of a large argument.
+# Roundoffs of fp32 that a good implementation of a function adds; other operators round once. Divisions and roots round
+# twice on some GPUs; exponentials lose bits of a large argument.
 _ROUNDINGS = {
     "div": 4.0, "sqrt": 4.0, "rsqrt": 4.0, "exp": 4.0, "erf": 8.0, "tanh": 8.0, "sigmoid": 8.0, "silu": 10.0,
     "gelu": 10.0, "hardsigmoid": 4.0, "hardswish": 6.0,
@@ -30,13 +30,13 @@ Pair = tuple[Tensor, Tensor]
 
 
 def whole(problem: PointwiseProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the operands lie; on slices where the whole would take too much memory. No row is cut."""
+    """Computed where the operands are; on slices if the whole would take too much memory. Rows stay whole."""
     plain = problem.ungrouped
     return _reference(problem, tensors, InGroups(problem, Slices.of(plain.shape, row=plain.row)), plain.row)
 
 
 def sampled(problem: PointwiseProblem, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Reference:
-    """The same on single elements, or on single rows where these are reduced."""
+    """The same at single elements, or for single rows if these are reduced."""
     device, plain = next(iter(tensors.values())).device, problem.ungrouped
     if not plain.row:
         return _reference(problem, tensors, Points.of(plain.shape, device, seed=seed), ())
@@ -47,7 +47,7 @@ def sampled(problem: PointwiseProblem, tensors: Mapping[str, Tensor], *, seed: i
 def _reference(
     problem: PointwiseProblem, tensors: Mapping[str, Tensor], part: InGroups | Points, row: tuple[int, ...]
 ) -> Reference:
-    """``row`` are the dimensions of a row in what ``part`` takes."""
+    """The reference of a part; ``row`` are the dimensions of a row within it."""
     exact = {name: part.take(name, tensors[name]).double() for name, _ in problem.inputs}
     unit = 2.0**-53 if problem.dtype is DType.FP64 else 2.0**-24
     value, error = evaluated(problem.expression, exact, unit, row)
@@ -57,10 +57,10 @@ def _reference(
 
 
 def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: float, row: tuple[int, ...] = ()) -> Pair:
-    """Its value in float64, and the most by which a result may differ from it where each step is rounded to ``unit``.
+    """The value in float64, and the largest difference from it if each step is rounded to ``unit``.
 
-    A comparison of values that rounding may put in another order makes the error of what it chooses infinite. A sum of
-    n elements adds n - 1 roundings of the sum of their magnitudes: its order is free.
+    If rounding may turn a comparison, the error of what it selects is infinite. A sum of n elements adds n - 1
+    roundings of the sum of their magnitudes, since its order is free.
     """
     like = next(iter(operands.values()))
 
@@ -74,7 +74,7 @@ def evaluated(expression: Expression, operands: Mapping[str, Tensor], unit: floa
             ((value, error),) = given
             rounded = value.to(torch_dtype(step.dtype)).double()
             larger = value.abs().clamp_min(torch.finfo(torch_dtype(step.dtype)).smallest_normal)
-            # What a dtype cannot hold is an infinity; rounding is an error, since the value before it may err, too.
+            # Overflow gives an infinity. Rounding is an error even so, since the value before it may err.
             return torch.where(rounded.isinf(), rounded, value), error + max(step.dtype.roundoff, unit) * larger
         if step.operator in REDUCTIONS:
             return _reduced(step.operator, *given[0], unit, row)
@@ -87,16 +87,16 @@ def _applied(step: Apply, given: list[Pair], unit: float) -> Pair:
     values = [value for value, _ in given]
     result = FUNCTIONS[step.operator](*values)
     if result.dtype is torch.bool:
-        # Where the two sides are so near that rounding may turn the answer, nothing is known of it.
+        # If both sides are so close that rounding may turn the comparison, the result is unknown.
         (left, left_error), (right, right_error) = given
         return result, torch.where((left - right).abs() <= left_error + right_error, _unsure(left, given), 0.0)
     error = _PROPAGATED[step.operator](result, given)
     if step.operator not in _EXACT:
         error = error + _own(step.operator, result, values) * unit
     if step.operator in _EXPONENTIAL:
-        # A result below the least normal number is zero where its exponential, or the reciprocal of one, overflows.
+        # A result below the least normal number may become 0, if its exponential or a reciprocal overflows.
         error = error + (1 + values[0].abs()) * (2.0**-1022 if unit == 2.0**-53 else 2.0**-126)
-    # An infinity or a NaN is right or wrong, and so is what one of them leaves finite, such as exp(-inf).
+    # An infinity or NaN is either right or wrong, and so is a finite result of one, such as exp(-inf).
     return result, torch.where(result.isfinite() & ~error.isnan(), error, 0.0)
 
 
@@ -112,18 +112,18 @@ def _reduced(operator: str, value: Tensor, error: Tensor, unit: float, row: tupl
 
 
 def _unsure(left: Tensor, given: list[Pair]) -> Tensor:
-    """Infinite, but for equal values that were not computed, whose order is known."""
+    """Infinite, except for equal values that were not computed, whose order is known."""
     exact = (given[0][1] == 0) & (given[1][1] == 0)
     return torch.where(exact, 0.0, torch.inf).to(left.dtype)
 
 
 def _own(operator: str, result: Tensor, values: list[Tensor]) -> Tensor:
-    """Roundoffs that an operator adds by itself, times what is rounded."""
+    """The roundoffs that an operator itself adds, times the rounded value."""
     times = _ROUNDINGS.get(operator, 1.0)
     if operator == "exp":
         return (times + 2 * values[0].abs()) * result.abs()
     if operator in ("sigmoid", "silu"):
-        # Far below zero both are exponentials.
+        # Far below zero both behave like exponentials.
         return (times + 2 * values[0].abs() * torch.sigmoid(-values[0])) * result.abs()
     if operator == "gelu":
         return times * values[0].abs()  # 1 + erf loses digits below zero
@@ -155,7 +155,7 @@ def _larger(result: Tensor, given: list[Pair]) -> Tensor:
 
 
 def _sloped(slope: Callable[[Tensor], Tensor | float]) -> Callable[[Tensor, list[Pair]], Tensor]:
-    """The error of an argument times how steep the function is there."""
+    """The argument's error times the function's slope there."""
 
     def propagated(result: Tensor, given: list[Pair]) -> Tensor:
         ((value, error),) = given
@@ -191,13 +191,13 @@ _PROPAGATED: Mapping[str, Callable[[Tensor, list[Pair]], Tensor]] = {
 }  # fmt: skip
 
 
-# Bytes in float64 that a CPU, or a GPU, moves in a microsecond from step to step: for reckoning, not for a table.
+# Bytes in float64 that a device moves in a microsecond from step to step: a rough estimate.
 _BYTES_PER_US = {"cpu": 2e3, "cuda": 5e5}
-_PASSES = 8  # over each step's value, its error and what they are made of
+_PASSES = 8  # over each step's value, its error and their arguments
 
 
 def whole_us(problem: PointwiseProblem, device: torch.device) -> float:
-    """About how long a reference of the whole output takes at the most."""
+    """A rough upper bound for the time of a whole reference."""
     elements = min(prod(problem.shape), MOST_ELEMENTS)
     rate = _BYTES_PER_US.get(device.type, _BYTES_PER_US["cpu"])
     return elements * 8 * _PASSES * (len(steps(problem.expression)) + 1) / rate

@@ -1,4 +1,4 @@
-"""The right answer of pooling in float64."""
+"""The float64 reference of pooling."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from convwright.core.kinds.pool_window import Pooling
 from convwright.measuring.checking.parts import Points, Slices
 from convwright.measuring.checking.reference import Reference
 
-# A reference reads so many elements at most, of those of all windows: a CPU gathers about 50 in a microsecond.
+# The most window elements that a reference reads: a CPU gathers about 50 in a microsecond.
 _MOST_READ = {"cpu": 2**22, "cuda": 2**28}
 _MOST_SAMPLED = {"cpu": 2**18, "cuda": 2**22}
 _READ_PER_US = {"cpu": 50.0, "cuda": 5e3}
 _FEWEST = 64
-# So many at a time.
+# How many of them at a time.
 _AT_ONCE = 2**22
 
 
 def whole(problem: PoolProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the input lies; on slices where the whole would take too long."""
+    """Computed where the input is; on slices if the whole would take too long."""
     x = tensors["x"]
     part = Slices.of(problem.y.shape, max(_most(_MOST_READ, x.device) // problem.reduction, _FEWEST))
     rank = len(part.kept)
@@ -45,7 +45,7 @@ def sampled(problem: PoolProblem, tensors: Mapping[str, Tensor], *, seed: int = 
 
 
 def whole_us(problem: PoolProblem, device: torch.device) -> float:
-    """About how long a reference of the whole output takes at the most."""
+    """A rough upper bound for the time of a whole reference."""
     read = min(problem.y.numel * problem.reduction, _most(_MOST_READ, device))
     return read / _READ_PER_US.get(device.type, _READ_PER_US["cpu"])
 
@@ -55,7 +55,7 @@ def _most(table: Mapping[str, int], device: torch.device) -> int:
 
 
 def _reference(problem: PoolProblem, x: Tensor, part: Slices | Points, places: list[Tensor]) -> Reference:
-    """Of places in the output. A maximum has no error; errors of an average are those of a sum of magnitudes."""
+    """For positions in the output. A maximum has no error; an average's errors are scaled by its magnitudes."""
     is_max = problem.pooling is Pooling.MAX
     result = torch.full(part.shape, -torch.inf if is_max else 0.0, dtype=torch.float64, device=x.device)
     scale = torch.zeros_like(result)
@@ -72,7 +72,7 @@ def _reference(problem: PoolProblem, x: Tensor, part: Slices | Points, places: l
 
 
 def _windows(problem: PoolProblem, x: Tensor, part: Slices | Points, places: list[Tensor]) -> Iterator[Tensor]:
-    """The elements of each window in the last dimension, some at a time."""
+    """The elements of each window in the last dimension, in blocks."""
     missing = -torch.inf if problem.pooling is Pooling.MAX else 0.0
     at_once = max(_AT_ONCE // max(prod(part.shape), 1), 1)
     for first in range(0, problem.reduction, at_once):
@@ -89,7 +89,7 @@ def _windows(problem: PoolProblem, x: Tensor, part: Slices | Points, places: lis
 
 
 def _counts(problem: PoolProblem, places: list[Tensor]) -> Tensor:
-    """What sums are divided by. Padding that is counted ends as far after the image as it begins before it."""
+    """The divisors of sums. Counted padding has the same size before and after the image."""
     if problem.divisor is not None:
         return places[0].new_full((), problem.divisor)
     counts = places[0].new_ones(())

@@ -1,4 +1,4 @@
-"""The right answer in float64, and what its errors are scaled by."""
+"""The float64 reference of a convolution, and the scale of its errors."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from convwright.core.problem import ConvProblem
 from convwright.epilogue_math import per_channel
 from convwright.measuring.checking.exact import behind, bias_sums, multiplied
 
-# Above these the reference is computed on slices: float64 is slow on CPUs, and large outputs take 16 bytes an element.
+# Above these FLOPs the reference covers slices: float64 is slow on CPUs, and outputs take 16 bytes an element.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
 _MOST_ELEMENTS = 2**23
-# What a slow CPU, or the float64 units of a GPU that has few, compute in a microsecond: for reckoning, not for a table.
+# What a slow CPU, or a GPU with few float64 units, computes in a microsecond: a rough estimate.
 _FLOPS_PER_US = {"cpu": 2e3, "cuda": 1e6}
 
 
 class Part(Protocol):
-    """What of a result is looked at."""
+    """The part of a result that is checked."""
 
     def take(self, role: Any, tensor: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The images and channels on which a result is looked at, always with whole images, so with all their borders.
+    """The images and channels that are checked, always whole images with all their borders.
 
-    No reduction is cut: what is left out is left out of the output.
+    No sum is shortened: only output elements are left out.
     """
 
     images: tuple[int, ...]
@@ -63,7 +63,7 @@ class Sample:
         )
 
     def take(self, role: Role, tensor: Tensor) -> Tensor:
-        """What of the operand ``role`` the sample needs."""
+        """The part of the operand ``role`` that the sample needs."""
         for dim, kept in enumerate(self._dims(role)):
             if len(kept) != tensor.shape[dim]:
                 tensor = tensor.index_select(dim, torch.tensor(kept, device=tensor.device))
@@ -91,19 +91,19 @@ class Whole:
 
 
 def _spread(count: int, share: float) -> tuple[int, ...]:
-    """About ``share`` of ``count`` indices, evenly spaced, with the first and the last: tiles are cut at the ends."""
+    """About ``share`` of ``count`` indices, evenly spaced, with first and last: edge tiles are partial."""
     wanted = min(count, max(2, int(count * share)))
     return tuple(i * (count - 1) // max(wanted - 1, 1) for i in range(wanted))
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The result in float64 of one problem on given operands, and its scale: what errors are divided by.
+    """The float64 result of a problem on given operands, and the scale by which errors are divided.
 
-    Of a convolution that is |x| ∗ |w| + |residual| + |bias|, of other kinds what rounding at each step explains. Sums
-    of int8 are exact in any order: there the scale is the result itself, ahead of the activation, and at least 1; it is
-    1 where that is stored as int8, whose numbers are evenly spaced. What int8 cannot hold becomes the nearest that it
-    can. ``bias`` is the same of the bias's gradient, where there is one.
+    For a convolution the scale is |x| ∗ |w| + |residual| + |bias|, for other kinds what rounding at each step explains.
+    Sums of int8 are exact in any order: their scale is the result itself before the activation, at least 1; it is 1 if
+    stored as int8, whose numbers are evenly spaced. Results beyond int8 are clamped. ``bias`` is the reference of the
+    bias's gradient, if there is one.
     """
 
     problem: Problem
@@ -115,7 +115,7 @@ class Reference:
 
     @classmethod
     def of(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference:
-        """Computed where the operands lie; on slices where the whole would take too long or too much memory."""
+        """Computed where the operands are; on slices if the whole would take too long or too much memory."""
         device = next(iter(tensors.values())).device.type
         fitting = (
             _MOST_FLOPS.get(device, _MOST_FLOPS["cpu"]) / max(problem.flops, 1),
@@ -134,26 +134,26 @@ class Reference:
 
     @classmethod
     def of_bias(cls, problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> Reference | None:
-        """That of the bias's gradient; None where none is asked for."""
+        """The reference of the bias's gradient; None if it is not asked for."""
         if Role.DB not in problem.outputs:
             return None
         return cls(problem, Whole(), *bias_sums(problem, tensors), Role.DB)
 
 
 def whole_convolution(problem: ConvProblem, exact: Mapping[Role, Tensor]) -> Tensor:
-    """The whole result for operands in float64, without its scale."""
+    """The whole result for float64 operands, without its scale."""
     first, second = (exact[role] for role in problem.direction.operands)
     sums = _PRODUCT[problem.direction](problem, first, second, problem.groups)
     return behind(problem, sums, sums, {role: _met(role, tensor, sums) for role, tensor in exact.items()})[0]
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """The tensor, or one of fp32 where it is stored as fp8, of which PyTorch can do little but make others."""
+    """The tensor, as fp32 if it is fp8, on which PyTorch has few operations."""
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def convolution_us(problem: Problem, device: torch.device) -> float:
-    """About how long a reference takes at the most: the result and its scale are a convolution each."""
+    """A rough upper bound for the time of a reference: one convolution for the result and one for its scale."""
     most, rate = (table.get(device.type, table["cpu"]) for table in (_MOST_FLOPS, _FLOPS_PER_US))
     return 2 * min(problem.flops, most) / rate
 
@@ -163,7 +163,7 @@ def _met(role: Role, tensor: Tensor, sums: Tensor) -> Tensor:
 
 
 def _forward(problem: ConvProblem, x: Tensor, w: Tensor, groups: int) -> Tensor:
-    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[problem.rank - 1]  # F's may be ours at the moment
+    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[problem.rank - 1]  # those of F may be replaced by ours
     return convolve(_padded(problem, x), _turned(problem, w), None, problem.stride, 0, problem.dilation, groups)
 
 
@@ -196,7 +196,7 @@ def _gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, groups: i
 
 
 def _padded(problem: ConvProblem, x: Tensor) -> Tensor:
-    """Padding as data: it may differ on the two sides, which PyTorch's convolutions cannot express."""
+    """Padding as data: it may differ on the two sides, which PyTorch's convolutions do not support."""
     sides = [side for pair in reversed(problem.padding) for side in pair]
     return F.pad(x, sides) if any(sides) else x
 

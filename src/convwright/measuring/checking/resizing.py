@@ -1,4 +1,4 @@
-"""The right answer of a resize in float64."""
+"""The float64 reference of a resize."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convwright.measuring.checking.parts import MOST_ELEMENTS, Points, Slices
 from convwright.measuring.checking.plain_data import plain_values
 from convwright.measuring.checking.reference import Reference
 
-# Bytes in float64 that a CPU, or a GPU, moves in a microsecond: for reckoning, not for a table.
+# Bytes in float64 that a device moves in a microsecond: a rough estimate.
 _BYTES_PER_US = {"cpu": 2e3, "cuda": 5e5}
 _LARGE_EXPONENT_IN_FP64 = 400
 # Two products and their sum are rounded, and a weight is a difference.
@@ -27,8 +27,8 @@ Pair = tuple[Tensor, Tensor]
 
 
 def values(problem: ResizeProblem, role: str, spec: TensorSpec, kind: Kind, generator: torch.Generator) -> Tensor:
-    """Values of the input. In fp64 large ones are not so large that the squares of errors overflow, whose sum is
-    compared."""
+    """Values of the input. Large fp64 values are limited so that the squares of errors, whose sum is compared, do not
+    overflow."""
     drawn = plain_values(problem, role, spec, kind, generator)
     if kind is Kind.LARGE and spec.dtype is DType.FP64:
         return drawn * 2.0 ** (_LARGE_EXPONENT_IN_FP64 - LARGE_EXPONENT[DType.FP64])
@@ -36,7 +36,7 @@ def values(problem: ResizeProblem, role: str, spec: TensorSpec, kind: Kind, gene
 
 
 def whole(problem: ResizeProblem, tensors: Mapping[str, Tensor]) -> Reference:
-    """Computed where the input lies; on slices where the whole would take too much memory."""
+    """Computed where the input is; on slices if the whole would take too much memory."""
     part = Slices.of(problem.y.shape, MOST_ELEMENTS // problem.reduction)
     return _reference(problem, tensors["x"], part, _along(part.kept, tensors["x"].device))
 
@@ -48,19 +48,19 @@ def sampled(problem: ResizeProblem, tensors: Mapping[str, Tensor], *, seed: int 
 
 
 def whole_us(problem: ResizeProblem, device: torch.device) -> float:
-    """About how long a reference of the whole output takes at the most."""
+    """A rough upper bound for the time of a whole reference."""
     rate = _BYTES_PER_US.get(device.type, _BYTES_PER_US["cpu"])
     return 8 * 4 * problem.reduction * min(problem.y.numel, MOST_ELEMENTS // problem.reduction) / rate
 
 
 def resized(problem: ResizeProblem, x: Tensor) -> Tensor:
-    """All of the output in float64, whatever the input is stored in; positions are those of the problem."""
+    """The whole output in float64, for an input of any dtype, at the problem's positions."""
     value, _ = interpolated(problem, x, _along([range(size) for size in problem.y.shape], x.device))
     return value
 
 
 def _along(kept: Sequence[Sequence[int]], device: torch.device) -> list[Tensor]:
-    """Places along each dimension, which are broadcast to an output's."""
+    """Positions along each dimension, shaped to broadcast over the output."""
     shapes = [[-1 if each == dim else 1 for each in range(len(kept))] for dim in range(len(kept))]
     return [
         torch.tensor([*some], dtype=torch.int64, device=device).reshape(shape)
@@ -75,8 +75,8 @@ def _reference(problem: ResizeProblem, x: Tensor, part: Slices | Points, places:
 
 
 def interpolated(problem: ResizeProblem, x: Tensor, places: list[Tensor]) -> Pair:
-    """The output at these places along each of its dimensions, in float64, and the most by which a result may differ
-    from it where each step is rounded."""
+    """The output in float64 at positions along each of its dimensions, and the largest difference from it if each step
+    is rounded."""
     around = [_Around.of(problem, dim, place) for dim, place in enumerate(places[2:])]
     if problem.interpolation is Interpolation.NEAREST:
         value = x[(*places[:2], *(each.first for each in around))].double()
@@ -90,12 +90,12 @@ def interpolated(problem: ResizeProblem, x: Tensor, places: list[Tensor]) -> Pai
     for each in reversed(around):
         corners = [each.mean(*pair, unit) for pair in zip(corners[::2], corners[1::2], strict=True)]
     ((value, error),) = corners
-    # An infinity or a NaN is right or wrong.
+    # An infinity or NaN is either right or wrong.
     return value, torch.where(value.isfinite() & ~error.isnan(), error, 0.0)
 
 
 class _Around:
-    """The two pixels of the input around each place of the output along one dimension, and the second one's weight."""
+    """The two input pixels around each output position along one dimension, and the weight of the second."""
 
     def __init__(self, position: Tensor, size: int, *, stays: bool, exact: Tensor) -> None:
         self.first = position.floor().long().clamp(0, size - 1)
@@ -105,8 +105,8 @@ class _Around:
 
     @classmethod
     def of(cls, problem: ResizeProblem, dim: int, place: Tensor) -> _Around:
-        """A position is rounded once: PyTorch multiplies and subtracts in one instruction. Where the size stays, a
-        pixel lies between itself and itself."""
+        """Positions are rounded once: PyTorch multiplies and subtracts in one instruction. If the size stays the same,
+        both pixels are the same."""
         (size, out), step = problem.sizes[dim], problem.steps[dim]
         exact = (step * (place.double() + problem.shift) - problem.shift).clamp_min(0.0)
         position = exact.float().double() if problem.positions_in is DType.FP32 else exact
@@ -115,7 +115,7 @@ class _Around:
         return cls(position, size, stays=size == out, exact=exact)
 
     def mean(self, one: Pair, other: Pair, unit: float) -> Pair:
-        """Of numbers at the first pixels and at the second ones. Rounding a position moves it along the slope."""
+        """The mean of values at the first and second pixels. Rounding a position moves the result along the slope."""
         (first, first_error), (second, second_error) = one, other
         rest = 1.0 - self.weight
         value = rest * first + self.weight * second

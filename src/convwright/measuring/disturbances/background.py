@@ -1,4 +1,4 @@
-"""Other work on the machine, as far as it shows in this process."""
+"""Other work on the machine, as far as this process can notice it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 
 from convwright.measuring.disturbances.waiting import Waiting
 
-# On a machine with nothing else to do the kernel's own threads interrupt a process a few times a second.
+# Even on an idle machine the kernel's threads interrupt a process a few times a second.
 _SWITCHES_PER_S = 10.0
 _FEWEST_SWITCHES = 5
-# Where the system counts how long threads waited for a core, less than this share of the time is no disturbance.
+# A smaller share of time spent waiting for a core is no disturbance.
 _LEAST_WAITING = 0.05
 
 
 class Background:
-    """Counts from its making how often the system took a core away from this process."""
+    """Counts how often the system took a core away from this process since its creation."""
 
     def __init__(self) -> None:
         self._switches, self._begun_s, self._waiting = _involuntary_switches(), perf_counter(), Waiting()
 
     def causes(self) -> tuple[str, ...]:
-        """What may have disturbed since then, in words."""
+        """Possible disturbances since then, as sentences."""
         return causes(
             waiting=self._waiting.whole_share(),
             switches=_involuntary_switches() - self._switches,
@@ -37,8 +37,8 @@ class Background:
 def causes(
     *, switches: int, seconds: float, cores: int, threads: int, load: float | None, waiting: float | None = None
 ) -> tuple[str, ...]:
-    """What disturbs a process that lost its cores so many times in so many seconds, and waited for them for a share of
-    the time, where that is known.
+    """What disturbs a process that lost its cores ``switches`` times in ``seconds`` and, if known, waited for them for
+    a share of the time.
 
     >>> causes(switches=212, seconds=1.0, cores=2, threads=2, load=3.1)
     ('other work took the cores away 212 times (load average 3.1 on 2 cores)',)
@@ -58,18 +58,18 @@ def causes(
 def _involuntary_switches() -> int:
     try:
         import resource
-    except ImportError:  # Windows counts no such thing.
+    except ImportError:  # Windows does not count this
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def processors() -> int:
-    """How many processors this process may use, which in a container are fewer than the machine has."""
+    """The number of processors that this process may use; in a container fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _load_average() -> float | None:
-    """The processes that wanted a core, on average over the last minute."""
+    """The mean number of processes that wanted a core during the last minute."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

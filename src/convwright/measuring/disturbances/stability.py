@@ -1,4 +1,4 @@
-"""Why a figure may be wrong, each reason with its cure."""
+"""Reasons why a time may be wrong, each with a remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 from convwright.core.finding import Interval
 from convwright.measuring.regression import median_interval
 
-# Fewer rounds than this in each half say nothing about drift.
+# With fewer rounds in each half, drift cannot be judged.
 _FEWEST_IN_A_HALF = 5
 
 
@@ -21,7 +21,7 @@ def complaints(
     slowed_down: str | None,
     background: Sequence[str],
 ) -> list[str]:
-    """All that speaks against a figure and the slopes behind it. ``slowed_down`` is what the device's watch says."""
+    """All objections to a time and its slopes. ``slowed_down`` is the report of the device's watch."""
     found = [
         _hidden(call_us),
         _too_wide(len(slopes_us), call_us, precision, background),
@@ -50,7 +50,7 @@ def _too_wide(rounds: int, call_us: Interval, precision: float, background: Sequ
 
 
 def _apart(known: float, asked: float) -> tuple[str, str]:
-    """Both in percent, with as many places as tell one from the other.
+    """Both in percent, with enough digits to distinguish them.
 
     >>> _apart(0.026, 0.005), _apart(0.00502, 0.005)
     (('2.6%', '0.5%'), ('0.502%', '0.500%'))
@@ -83,7 +83,7 @@ def _not_linear(bend: float, precision: float) -> str | None:
 
 
 def bend(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float:
-    """How far samples of the middle size surely lie off the line through the other two, as a share of their time."""
+    """The certain distance of the middle sample size from the line through the other two, as a share of its time."""
     if len(sizes) < 3:
         return 0.0
     few, some, many = sizes
@@ -93,7 +93,7 @@ def bend(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float:
 
 
 def overhead_us(sizes: Sequence[int], rounds: Sequence[Sequence[float]], slopes_us: Sequence[float]) -> float | None:
-    """What a sample takes beyond its calls, where samples of several lengths tell."""
+    """The time of a sample beyond its calls, if samples of several lengths exist."""
     if len(sizes) < 2:
         return None
     mean = sum(sizes) / len(sizes)

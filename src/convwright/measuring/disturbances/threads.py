@@ -1,4 +1,4 @@
-"""How many threads PyTorch computes with on a CPU, held fixed while something is measured."""
+"""Fix the number of PyTorch's CPU threads during a measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.errors import BadInput
 
 @contextmanager
 def pinned(threads: int | None) -> Iterator[int]:
-    """PyTorch's number of threads inside the block: ``threads``, or the present one for None.
+    """PyTorch's number of threads inside the block: ``threads``, or the present number for None.
 
     >>> with pinned(1) as count:
     ...     count, torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Was the device slowed down meanwhile? What was timed then does not count."""
+"""Detect a slowed-down device: rounds timed then do not count."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from convwright.measuring.clock import Clock, CudaGraphClock, HostClock, WallClo
 from convwright.measuring.disturbances.waiting import MOST_WAITING, Waiting
 from convwright.measuring.hardware.nvml import IDLE, SLOWDOWN, Gpu, gpu_of, reasons_in_words
 
-# NVBench discards below the same share.
+# NVBench discards samples below the same share.
 _LEAST_CLOCK_SHARE = 0.75
 
 
 class Watch:
-    """Looks at a device from time to time; this one at a device that tells nothing of itself.
+    """Checks a device now and then; this class is for a device without sensors.
 
-    A look is cheap, but not as cheap as a sample: one look serves the rounds of ``every_us``. What slows it ``passes``
-    where it is other work, and not how the device is set or cooled.
+    A check is cheap, but not as cheap as a sample, so one serves the rounds of ``every_us``. A disturbance ``passes``
+    if it is other work, rather than the device's settings or cooling.
     """
 
     every_us = 20_000.0
     passes = False
 
     def slowed(self) -> str | None:
-        """Why what has run since the last look was slower than the device is; None where nothing speaks against it."""
+        """Why rounds since the last check were slow; None if nothing was wrong."""
         return None
 
     def complaint(self, slowed: Sequence[str], discarded: int) -> str | None:
-        """What the reasons for which rounds were slow say against the rounds that count, and the cure."""
+        """The objection to the rounds that count, from the reasons of slow ones, with a remedy."""
         if not slowed:
             return None
         most = max(set(slowed), key=slowed.count)
@@ -36,9 +36,9 @@ class Watch:
 
 
 class GpuWatch(Watch):
-    """A GPU that is too hot, that its power supply slows down, or whose SM clock is below 75 % of the full one.
+    """Watches a GPU for overheating, slowdown by its power supply, and an SM clock below 75 % of the full one.
 
-    The power limit is no reason: what runs under it runs as fast as the GPU can.
+    The power limit does not count: under it a GPU runs as fast as it can.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -49,20 +49,19 @@ class GpuWatch(Watch):
         reasons, clock_mhz = self._gpu.throttle_reasons or 0, self._gpu.sm_clock_mhz
         if reasons & SLOWDOWN:
             return f"slowed down ({reasons_in_words(reasons & SLOWDOWN)})"
-        # An idle GPU lowers its clock; that is not the clock at which the work was done.
+        # An idle GPU lowers its clock; that was not the clock during the work.
         if clock_mhz is None or reasons & IDLE or clock_mhz >= _LEAST_CLOCK_SHARE * self._full_mhz:
             return None
         return f"at an SM clock of {clock_mhz} MHz of {self._full_mhz}"
 
 
 class HostWatch(Watch):
-    """The cores of the host, which others may have while this process waits for them.
+    """Watches the host's cores, which other processes may use while this one waits.
 
-    Other work comes in stretches, and what ran between those is undisturbed: rounds that were discarded say nothing
-    against the rest.
+    Other work comes in bursts, and rounds between them are undisturbed: discarded rounds are no objection to the rest.
     """
 
-    # As long as the system lets one process have a core, so that one look does not spoil what ran before and after.
+    # The system's time slice for a process, so that one check does not spoil the rounds before and after.
     every_us = 1000.0
     passes = True
 
@@ -84,7 +83,7 @@ def _all(slowed: Sequence[str]) -> str:
 
 
 def watch_of(clock: Clock) -> Watch:
-    """A look at the device whose time ``clock`` tells. What a call costs the host does not depend on a GPU's clock."""
+    """The watch for the device that ``clock`` times. A call's host time does not depend on a GPU's clock."""
     if isinstance(clock, CudaGraphClock):
         return GpuWatch(gpu_of(clock.device))
     return HostWatch() if isinstance(clock, WallClock) and not isinstance(clock, HostClock) else Watch()

@@ -1,4 +1,4 @@
-"""How long threads of this process were ready to run and had no core, as far as the system counts it."""
+"""How long threads of this process were ready to run but had no core, if the system counts it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from time import perf_counter_ns
 
 from convwright.forking import in_child
 
-_TASKS = Path("/proc/self/task")  # Linux has it.
-# Kept waiting for a larger share of its time, what a process takes says more of others than of itself. On a quiet
-# machine it is less than 0.01; beside another process with as many threads as there are cores calls were undisturbed,
-# below 0.05, or took 24 ms in place of 35 µs, all of it spent waiting (two cores of an AMD EPYC).
+_TASKS = Path("/proc/self/task")  # exists on Linux
+# Above this share of waiting time, a process's times say more about others than about itself. On a quiet machine it is
+# below 0.01. Beside another process with as many threads as cores, calls were either undisturbed, below 0.05, or took
+# 24 ms instead of 35 µs, all of it waiting (two cores of an AMD EPYC).
 MOST_WAITING = 0.2
 
-# The oldest threads, among which those are that compute. Their files stay open, since reading one takes 1 µs, and
-# opening it 8.
+# The oldest threads, which include those that compute. Their files stay open: reading one takes 1 µs, opening it 8.
 _MOST_THREADS = 128
 _files: dict[str, int] = {}
 _reading = threading.Lock()
@@ -25,18 +24,18 @@ Waited = dict[str, int]
 
 
 class Waiting:
-    """Looks from time to time at how long threads had to wait."""
+    """Reports how long threads had to wait since the last check."""
 
     def __init__(self) -> None:
         self._first = self._last = self._look()
 
     def share(self) -> float | None:
-        """Of the time since the last look, what the thread that waited longest has waited; None where nobody counts."""
+        """The waiting share of the thread that waited longest since the last check; None if not counted."""
         before, self._last = self._last, self._look()
         return _share(before, self._last)
 
     def whole_share(self) -> float | None:
-        """The same of the time since this was made."""
+        """The same since creation."""
         return _share(self._first, self._look())
 
     def _look(self) -> tuple[Waited, int]:
@@ -56,7 +55,7 @@ def now_ns() -> int:
 
 
 def waited_ns() -> Waited:
-    """How long each thread has waited since it began; nothing where nobody counts."""
+    """How long each thread has waited since it started; empty if not counted."""
     try:
         threads = os.listdir(_TASKS)[:_MOST_THREADS]
     except OSError:
@@ -73,7 +72,7 @@ def _read_ns(thread: str) -> int | None:
         if thread not in _files:
             _files[thread] = os.open(_TASKS / thread / "schedstat", os.O_RDONLY)
         return int(os.pread(_files[thread], 64, 0).split()[1])
-    except (OSError, IndexError, ValueError):  # It has ended, or its system counts nothing.
+    except (OSError, IndexError, ValueError):  # the thread has ended, or the system does not count
         _close(thread)
         return None
 
@@ -84,7 +83,7 @@ def _close(thread: str) -> None:
 
 
 def _forget() -> None:
-    """A process that was forked off has threads of its own."""
+    """Drop open files in a forked process, which has threads of its own."""
     global _reading
     _reading = threading.Lock()
     for thread in list(_files):

@@ -1,4 +1,4 @@
-"""The facts of the machine at hand: its CPU, its GPUs."""
+"""The facts of this machine's CPU and GPUs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from convwright.uncompiled import uncompiled
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
-# These tell the highest boost clock. Others may tell the nominal one, which a core can run faster than.
+# These drivers report the highest boost clock. Others may report the nominal one, which a core can exceed.
 _DRIVERS_THAT_TELL_BOOST = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
-# No x86 core issues more than two fused multiply-adds of its widest vectors at once.
+# No x86 core issues more than two fused multiply-adds of its widest vectors per cycle.
 _FMAS_PER_CYCLE = 2
 
 
 @uncompiled()
 def device_facts(device: str | torch.device | DeviceFacts | None = None) -> DeviceFacts:
-    """The facts of a device: present ("cpu", "cuda", "cuda:1"), elsewhere ("h200"), or the best one here (None)."""
+    """The facts of a device: one here ("cpu", "cuda", "cuda:1"), one by name ("h200"), or the best here (None)."""
     if isinstance(device, DeviceFacts):
         return device
     if device is None:
@@ -50,7 +50,7 @@ def device_facts(device: str | torch.device | DeviceFacts | None = None) -> Devi
 
 
 def _index_of(name: str) -> int:
-    """Which of the GPUs here ``cuda`` or ``cuda:1`` is."""
+    """The index of ``cuda`` or ``cuda:1`` among the GPUs here."""
     number, count = name.partition(":")[2], torch.cuda.device_count()
     if name == "cuda":
         return torch.cuda.current_device()
@@ -60,13 +60,13 @@ def _index_of(name: str) -> int:
 
 
 def as_current(device: DeviceFacts) -> AbstractContextManager[object]:
-    """A GPU that is here as the current one, on which kernels are launched and memory is allocated."""
+    """Make a GPU of this machine the current one, for kernel launches and allocations."""
     here = device.kind == "cuda" and device.torch_name is not None
     return torch.cuda.device(device.torch_name) if here else nullcontext()
 
 
 def free_memory_bytes(device: DeviceFacts) -> int | None:
-    """What is free on a GPU now, or all that a CPU has; None where the device is elsewhere."""
+    """Free memory of a GPU now, or all memory of a CPU; None for a device not in this machine."""
     if device.torch_name is None:
         return None
     if device.kind == "cuda":
@@ -88,7 +88,7 @@ def _cpu(threads: int) -> DeviceFacts:
         threads=threads,
         clock_mhz=core.highest_mhz,
         memory_bytes=_memory_bytes(),
-        # How fast memory is stands nowhere that a program can read, so there is no bytes limit on a CPU.
+        # No program can read the speed of memory, so a CPU has no bytes limit.
         bandwidth_bytes_per_us=None,
         peak_flops_per_us=core.peaks(threads),
     )
@@ -112,10 +112,10 @@ def _cuda(index: int) -> DeviceFacts:
 
 
 def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
-    """A live device with what only its profile knows.
+    """A live device completed with facts that only its profile has.
 
-    The driver has the last word on the number of multiprocessors and on clocks: a slice of a GPU has fewer, and cards
-    of one name are clocked differently.
+    The driver's multiprocessor count and clocks take precedence: a slice of a GPU has fewer multiprocessors, and cards
+    of one name have different clocks.
     """
     sm_count, clock_mhz = live.sm_count or known.sm_count or 0, live.clock_mhz or known.clock_mhz or 0
     properties = strict_json.loads(known.properties_json or "{}")
@@ -130,7 +130,7 @@ def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
 
 
 def _highest_clock_mhz(index: int, live: Any) -> int | None:
-    """NVML knows the highest clock; what CUDA says, in kHz and not to every PyTorch, GeForce cards go beyond."""
+    """The highest clock from NVML. CUDA's value, in kHz and not in every PyTorch, is exceeded by GeForce cards."""
     told = getattr(live, "clock_rate", 0) // 1000
     return gpu_of(f"cuda:{index}").highest_sm_clock_mhz or told or None
 
@@ -144,7 +144,7 @@ def _memory_bytes() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CpuCore:
-    """``vector_bytes`` is the width of its widest fused multiply-add; None is what cannot be known."""
+    """``vector_bytes`` is the width of the widest fused multiply-add. Unknown is None."""
 
     model: str
     architecture: str
@@ -152,9 +152,9 @@ class CpuCore:
     highest_mhz: int | None = None
 
     def peaks(self, threads: int) -> tuple[tuple[Arithmetic, float], ...]:
-        """Floating-point operations per microsecond of as many cores as there are threads.
+        """Floating-point operations per microsecond of as many cores as threads.
 
-        Of fp16 and bf16 nothing is said: matrix units and dot products compute those many times faster.
+        fp16 and bf16 are left out: matrix units and dot products are many times faster than vectors.
 
         >>> CpuCore("a CPU", "x86_64", vector_bytes=32, highest_mhz=3000).peaks(threads=2)
         ((<Arithmetic.FP64: 'fp64'>, 96000.0), (<Arithmetic.FP32: 'fp32'>, 192000.0))
@@ -166,7 +166,7 @@ class CpuCore:
 
 
 def read_core(cpuinfo: Path = _CPUINFO, cpus: Path = _CPUS) -> CpuCore:
-    """The core as Linux describes it; elsewhere little more than its name is known."""
+    """The core as described by Linux; on other systems little more than its name is known."""
     fields = _fields(cpuinfo)
     return CpuCore(
         model=fields.get("model name") or platform.processor() or platform.machine(),
@@ -183,14 +183,14 @@ def _fields(cpuinfo: Path) -> dict[str, str]:
 
 
 def _vector_bytes(flags: list[str]) -> int | None:
-    """By the flags of x86. ARM's do not tell how many multiply-adds a core issues at once."""
+    """The vector width from x86's flags. ARM's flags do not show how many multiply-adds a core issues at once."""
     if "avx512f" in flags:
         return 64
     return 32 if "fma" in flags and "avx2" in flags else None
 
 
 def _highest_mhz(cpus: Path) -> int | None:
-    """The highest clock of any core, where the system's driver for clocks tells it. In a virtual machine none does."""
+    """The highest clock of any core, if the clock driver reports it. In virtual machines none does."""
     found = [
         int(text_of(policy / "cpuinfo_max_freq")) // 1000
         for policy in cpus.glob("cpu[0-9]*/cpufreq")
@@ -201,7 +201,7 @@ def _highest_mhz(cpus: Path) -> int | None:
 
 
 def text_of(file: Path) -> str:
-    """A file in which Linux describes the machine; "" where there is none, or only root may read it."""
+    """The contents of a system file; "" if it does not exist, or only root may read it."""
     try:
         return file.read_text().strip()
     except OSError:

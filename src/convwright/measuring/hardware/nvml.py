@@ -1,4 +1,4 @@
-"""NVML, the driver's own library: what it says of a GPU while that works. Nothing needs to be installed for it."""
+"""The state of a GPU from NVML, a library that comes with the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GPU_SENSOR = 0  # nvmlTemperatureSensors_t
 _VERSION_BYTES = 80
 
 IDLE = 0x001
-# Why a clock is below the highest, in the bits that NVML has for it. Idling is no such reason: nothing runs then.
+# Reasons for a clock below the highest, by NVML's bits. Idling is left out: nothing runs then.
 REASONS = {
     0x002: "applications-clocks",
     0x004: "power-cap",
@@ -43,7 +43,7 @@ def reasons_in_words(mask: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. An answer is None where this GPU or driver has none; all are where there is no NVML at all."""
+    """One GPU. A value is None if this GPU or driver does not provide it; all are None without NVML."""
 
     library: Any = None
     handle: c_void_p | None = None
@@ -58,14 +58,14 @@ class Gpu:
 
     @property
     def full_sm_clock_mhz(self) -> int | None:
-        """The highest SM clock that the GPU may take: its own, or a lower one that someone has set for applications."""
+        """The highest SM clock allowed now: the GPU's own, or a lower one set for applications."""
         highest = self.highest_sm_clock_mhz
         allowed = self._ask(("nvmlDeviceGetApplicationsClock",), c_uint(), _SM)
         return min(highest, allowed) if highest and allowed else highest or allowed
 
     @property
     def highest_sm_clock_mhz(self) -> int | None:
-        """The highest SM clock that the GPU has, whatever is set for applications: what bounds any rate."""
+        """The GPU's highest SM clock, whatever is set for applications: the bound of any rate."""
         return self._ask(("nvmlDeviceGetMaxClockInfo",), c_uint(), _SM)
 
     @property
@@ -75,7 +75,7 @@ class Gpu:
     @property
     def throttle_reasons(self) -> int | None:
         """Why the clock is below the highest now: bits of ``REASONS``, and ``IDLE``."""
-        # Renamed in driver 535; the older name is to go.
+        # Renamed in driver 535; the older name will be removed.
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         return self._ask(names, c_ulonglong())
 
@@ -93,19 +93,19 @@ class Gpu:
 
 
 def gpu_of(device: torch.device | str) -> Gpu:
-    """The GPU behind a CUDA device of PyTorch; for any other device, one that answers nothing."""
+    """The GPU of a PyTorch CUDA device; for any other device, one whose values are all None."""
     if torch.device(device).type != "cuda":
         return Gpu()
     try:
         uuid = torch.cuda.get_device_properties(device).uuid
-    except (RuntimeError, AssertionError, AttributeError):  # PyTorch sees no such device, or does not tell its UUID.
+    except (RuntimeError, AssertionError, AttributeError):  # PyTorch sees no such device, or reports no UUID
         return Gpu()
     return gpu(f"GPU-{uuid}", library())
 
 
 @lru_cache(maxsize=16)
 def gpu(uuid: str, nvml: Any) -> Gpu:
-    """The GPU with that UUID, since PyTorch's and NVML's numbers differ where CUDA_VISIBLE_DEVICES is set."""
+    """The GPU with this UUID; PyTorch's and NVML's numbers differ if CUDA_VISIBLE_DEVICES is set."""
     handle = c_void_p()
     if nvml is None or nvml.nvmlDeviceGetHandleByUUID(c_char_p(uuid.encode()), byref(handle)) != _SUCCESS:
         return Gpu()
@@ -113,7 +113,7 @@ def gpu(uuid: str, nvml: Any) -> Gpu:
 
 
 def driver_version(nvml: Any) -> str | None:
-    """The driver's version, such as 570.86.15; None where there is no NVML."""
+    """The driver's version, such as 570.86.15; None without NVML."""
     if nvml is None:
         return None
     text = ctypes.create_string_buffer(_VERSION_BYTES)
@@ -123,7 +123,7 @@ def driver_version(nvml: Any) -> str | None:
 
 @lru_cache(maxsize=1)
 def library() -> Any:
-    """NVML as loaded and initialised, or None where there is no driver."""
+    """NVML, loaded and initialised; None without a driver."""
     try:
         nvml = ctypes.CDLL(_LIBRARY)
         return nvml if nvml.nvmlInit_v2() == _SUCCESS else None
