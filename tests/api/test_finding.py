@@ -100,7 +100,7 @@ def test_find_takes_text_problems_and_tensors() -> None:
         ({"device": "cpu", "policy": 3}, "`policy` must be a Policy or None, got 3"),
         (
             {"device": "cpu", "store": 3},
-            "`store` must be a Store, its path or URL, or None for the one of this process, got 3",
+            "`store` must be a Store, its path or URL, or None for this process's own, got 3",
         ),
         ({"device": "cpu", "budget_us": "x"}, "the budget must be a time above 0, got 'x'"),
         ({"device": "cpu", "budget_us": True}, "the budget must be a time above 0, got True"),

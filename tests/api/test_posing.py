@@ -128,6 +128,6 @@ def test_a_store_may_be_named_by_its_path(tmp_path: Path) -> None:
         lambda: cw.advise(module, example, mode="heuristic", store=3),  # type: ignore[arg-type]
     ):
         with pytest.raises(
-            BadInput, match="`store` must be a Store, its path or URL, or None for the one of this process, go"
+            BadInput, match="`store` must be a Store, its path or URL, or None for this process's own, got"
         ):
             ask()

@@ -174,7 +174,7 @@ def test_what_cannot_be_compiled_says_so(compiler: Any) -> None:
         with cw.algorithms(forward=GEMM):
             return cw.conv2d(x, w)
 
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="a `policy=` is kept by a choice at the call: set PyTorch"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="a `policy=` is kept only outside of compiled code: set"):
         compiler(lambda x: cw.conv2d(x, w, policy=cw.Policy()))(x)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="`algorithms` is no part of a graph: open it around what"):
         compiler(inside)(x)

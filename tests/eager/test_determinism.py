@@ -155,7 +155,7 @@ def test_where_there_is_no_memory_nothing_else_serves(
         before = cw.conv2d(x, w, policy=policy)
         scarce.is_there = False
         for _ in range(3):
-            with pytest.raises(cw.OutOfMemory, match=r"^reference/gemm needs .* equal calls have to give equal bits$"):
+            with pytest.raises(cw.OutOfMemory, match=r"^reference/gemm needs .* equal calls must give equal bits$"):
                 cw.conv2d(x, w, policy=policy)
         scarce.is_there = True
         assert torch.equal(cw.conv2d(x, w, policy=policy), before)
@@ -168,7 +168,7 @@ def test_one_that_cannot_be_built_is_not_replaced_either(fake: FakeTuner, monkey
     with monkeypatch.context() as patched:
         patched.setattr(sessions, "_plan", lambda candidate, device, maker: Scarce.refuse())
         for _ in range(2):
-            with pytest.raises(cw.OutOfMemory, match=r"equal calls have to give equal bits$"):
+            with pytest.raises(cw.OutOfMemory, match=r"equal calls must give equal bits$"):
                 ours()
     called = count_calls(monkeypatch)
     assert same_bits(ours)

@@ -395,7 +395,7 @@ def test_a_policy_that_cannot_be_kept_is_the_error_of_conv2d(policy: Policy, mon
     monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
     settings.cache_clear()
     x, w = randn(1, 2, 6, 6), randn(3, 2, 3, 3)
-    with pytest.raises(BadInput, match="energy is measured in mode full only") as said:
+    with pytest.raises(BadInput, match="energy needs mode full") as said:
         cw.conv2d(x, w, policy=policy)
     with cw.enabled(policy=policy):
         layer = nn.Conv2d(2, 3, 3, dtype=torch.float64)

@@ -89,9 +89,7 @@ def test_a_choice_needs_no_call_of_pytorchs(mode: Mode) -> None:
 def test_functions_that_stand_for_pytorchs_refuse_in_one_sentence(
     dtype: torch.dtype, call: Callable[[Tensor, Tensor], Tensor]
 ) -> None:
-    refused = (
-        r"computes what PyTorch computes, got .*; `cw\.plan` makes ready what computes that( \(PyTorch says: .*\))?$"
-    )
+    refused = r"takes the dtypes of PyTorch's function, got .*; use `cw\.plan` for this dtype( \(PyTorch says: .*\))?$"
     with pytest.raises(BadInput, match=refused):
         call(X.float().to(dtype), W.float().to(dtype))
 

@@ -45,7 +45,7 @@ def test_a_family_inside_a_rewrite_is_the_first_of_it(monkeypatch: pytest.Monkey
         ("unfuse(torch/default)", "its epilogue is none"),
         (
             "split-batch(3, torch/default)",
-            r"none of the forms of split-batch, which here are split-batch\(2, …\)$",
+            r"split-batch has no such form; its forms here are split-batch\(2, …\)$",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_an_algorithm_by_its_family_is_the_first_of_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(Reference, "candidates", offers)
     assert choose("reference/direct").candidate.id == "reference/direct[tile=16]"
     assert choose("reference/direct[tile=32]").candidate.id == "reference/direct[tile=32]"
-    with pytest.raises(BadInput, match="'reference/direct\\[tile=64\\]' is no configuration here"):
+    with pytest.raises(BadInput, match="'reference/direct\\[tile=64\\]' is not a configuration here"):
         choose("reference/direct[tile=64]")
 
 

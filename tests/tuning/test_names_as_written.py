@@ -29,7 +29,7 @@ def test_spaces_in_a_name_do_not_matter() -> None:
 def test_a_configuration_that_there_is_not_is_told_from_a_name_that_there_is_not() -> None:
     x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
     with pytest.raises(
-        BadInput, match=r"winograd\[m=99\]' is no configuration here; for this problem there are .*\[m=4\]"
+        BadInput, match=r"winograd\[m=99\]' is not a configuration here; for this problem there are .*\[m=4\]"
     ):
         cw.conv2d(x, w, algorithm="reference/winograd[m=99]")
     with pytest.raises(BadInput, match="no algorithm here is called 'reference/winogrd"):

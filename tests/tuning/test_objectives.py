@@ -105,7 +105,7 @@ def test_where_nothing_counts_energy_that_is_said_before_anything_runs(
 
 
 def test_energy_is_measured_in_mode_full_only(made: Made) -> None:
-    with pytest.raises(BadInput, match=r"energy is measured in mode full only, .* got mode quick"):
+    with pytest.raises(BadInput, match=r"energy needs mode full, .* got mode quick"):
         search(Mode.QUICK, ENERGY)
     search(Mode.HEURISTIC, ENERGY)
 

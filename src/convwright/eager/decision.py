@@ -1,7 +1,7 @@
-"""What a call will run from now on: the chosen candidates of its directions, made ready.
+"""Decide what a call runs from now on: the chosen candidate of each direction, ready to run.
 
-Each question has an answer for eager calls and one for calls that are captured into a CUDA graph. Where they differ
-both are made ready, and a call looks which it is.
+A question has one answer for eager calls and one for calls captured into a CUDA graph. If they differ, both are made
+ready, and each call picks its own.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _captured: _Pick = attrgetter("captured")
 
 
 class Decision(NamedTuple):
-    """``run`` None is PyTorch's own function, called with the caller's own arguments; then ``in_graph`` is what runs
-    instead while a CUDA graph is captured, where that is something else. ``choice`` is what computes the call, None
-    where nothing was chosen; a decision that does not last is made again at a later call."""
+    """The decision for a call. If ``run`` is None, PyTorch's own function runs on the caller's own arguments, and
+    ``in_graph`` runs instead during the capture of a CUDA graph, if given. ``choice`` is the choice for the call
+    itself, None if nothing was chosen. A decision that does not last is made again at a later call."""
 
     run: Run | None
     choice: Choice | None = None
@@ -72,7 +72,7 @@ def decide(call: Call) -> Decision:
     answers = _answers(problem, call)
     lasts = all(answer is None or answer.lasts for answer in answers)
     captured = _step(problem, answers, _captured, call) if call.x.is_cuda else None
-    # A capture does not wait for host costs to be measured, which would break it.
+    # A capture does not wait for a measurement of host costs, which would break it.
     is_captured = captured is not None and torch_api.is_capturing()
     eager = captured if is_captured else _step(problem, answers, _eager, call)
     assert eager is not None
@@ -88,8 +88,8 @@ def decide(call: Call) -> Decision:
 def choices_for(
     problem: ConvProblem, device: DeviceFacts, policy: Policy, algorithm: str | None, *, searches: bool = True
 ) -> Answer:
-    """What computes ``problem`` in an eager call and in a captured one."""
-    is_settled = algorithm is not None or capturing(device)  # then nothing is weighed against its host time
+    """The choice for ``problem`` in an eager call and in a captured one."""
+    is_settled = algorithm is not None or capturing(device)  # then host time does not count
     eager = None if is_settled else eager_rule(device, policy)
     return session().answer(problem, device, policy, algorithm, eager, searches=searches)
 
@@ -106,7 +106,7 @@ def choices_where_possible(problem: ConvProblem, device: DeviceFacts, policy: Po
 
 
 def training(call: Call) -> Training:
-    """The three directions of a convolution, whether or not they are PyTorch's own."""
+    """The three directions of a convolution, by chosen candidates or PyTorch's own."""
     problem = call.problem()
     pick = _captured if capturing(device_facts(call.x.device)) else _eager
     main, *gradients = (None if answer is None else pick(answer) for answer in _answers(problem, call))
@@ -115,7 +115,7 @@ def training(call: Call) -> Training:
 
 
 def torchs_training(call: Call) -> Training:
-    """All three of PyTorch's own, for a call about which nothing is decided yet."""
+    """PyTorch's own function in all three directions, for a call without a decision."""
     problem = call.problem()
     return Training(
         problem, with_dense_output(problem).output, call.form, call.request, torchs_functions(call), None, None
@@ -123,7 +123,7 @@ def torchs_training(call: Call) -> Training:
 
 
 def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
-    """For the call itself, and for each of its gradients that is wanted."""
+    """The answers for the call itself and for each gradient that is needed."""
     device, wanted = device_facts(call.x.device), Wanted.at(call)
     main = _answer(problem, device, call, call.request.algorithm)
     posed = gradient_problems(problem, wanted) if any(wanted) else (None, None)
@@ -138,8 +138,8 @@ def _answer(problem: ConvProblem, device: DeviceFacts, call: Call, algorithm: st
 
 
 class _Step(NamedTuple):
-    """What computes a call and, where they are wanted, its gradients: ``fused`` are those that take the activation's
-    and the bias's along."""
+    """The choices for a call and its gradients. ``fused`` are the gradients that include the activation's derivative
+    and the bias's gradient."""
 
     main: Choice
     gradients: tuple[Choice | None, ...] = (None, None)
@@ -151,7 +151,7 @@ class _Step(NamedTuple):
 
 
 def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, call: Call) -> _Step:
-    """The choices for one kind of call; PyTorch's own where a training step does not save what it adds on the host."""
+    """The choices for one kind of call; PyTorch's own if a training step saves less than it costs on the host."""
     main, *gradients = (None if answer is None else pick(answer) for answer in answers)
     assert main is not None
     if not call.trains:
@@ -164,7 +164,7 @@ def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, c
 
 
 def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
-    """What runs these choices; None for PyTorch's own function."""
+    """The function that runs these choices; None for PyTorch's own function."""
     if all(map(_is_own, step.choices)):
         return torchs_own(call)
     return _trained(problem, step, call) if call.trains else call_runner(step.main, call)
@@ -173,7 +173,7 @@ def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
 def _fused(
     problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: _Pick
 ) -> tuple[Choice | None, ...] | None:
-    """Choices for gradients together with the activation's and the bias's, where these are surely faster."""
+    """Gradient choices that include the activation's derivative and the bias's gradient, if surely faster."""
     device = device_facts(call.x.device)
     posed = fused_problems(problem, Wanted.at(call), call.policy, device)
     found = fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
@@ -181,7 +181,7 @@ def _fused(
 
 
 def _pays(choices: Sequence[Choice], call: Call) -> bool:
-    """Whether the choices for a training step save enough to pay for what they and an autograd node add on the host."""
+    """Whether a training step saves more device time than the choices and an autograd node cost on the host."""
     device, policy = device_facts(call.x.device), call.request.policy or Policy()
     costs, packs = host_costs(device), policy.weights is Weights.CHANGING
     saved_us, extra_us = 0.0, costs.node_us
@@ -189,7 +189,7 @@ def _pays(choices: Sequence[Choice], call: Call) -> bool:
         if choice.device_us is None or choice.torch_device_us is None or _is_own(choice):
             continue
         saved_us += choice.torch_device_us.value - choice.device_us.value
-        if device.kind != "cpu":  # where host and device are one
+        if device.kind != "cpu":  # on a CPU, host and device are one
             extra_us += costs.extra_us(choice.candidate, launches_of(choice.candidate, packs=packs))
     return objection_of_host(saved_us, extra_us) is None
 
@@ -209,7 +209,7 @@ def _trained(problem: ConvProblem, step: _Step, call: Call) -> Training:
 
 
 def _is_own(choice: Choice) -> bool:
-    """Whether PyTorch's own function, called as its flags are now, is what was chosen."""
+    """Whether the choice is PyTorch's own function under the current flags."""
     precision = dict(choice.candidate.config).get("tf32")
     return choice.is_torch and (precision is None or (precision == "on") is flags.tf32_allowed())
 
@@ -219,8 +219,8 @@ def _is_asked(call: Call) -> bool:
 
 
 def _is_free(choice: Choice, call: Call) -> bool:
-    """Whether PyTorch's own call may serve instead of a choice: not of one that was asked for, or made for another
-    reason than time, or where calls that are alike must give the same bits."""
+    """Whether PyTorch's own call may replace a choice: not if the choice was asked for by name, or not made for time,
+    or if equal calls must give equal bits."""
     policy = call.policy
     if _is_asked(call) or policy.objective is not Objective.TIME or policy.arithmetic is not None:
         return False
@@ -229,6 +229,6 @@ def _is_free(choice: Choice, call: Call) -> bool:
 
 
 def _torchs(choice: Choice) -> Choice:
-    """PyTorch's own call in the place of a choice."""
+    """PyTorch's own call, as a replacement for a choice."""
     own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
     return replace(choice, candidate=own, device_us=choice.torch_device_us)

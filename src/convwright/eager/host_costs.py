@@ -1,4 +1,4 @@
-"""Measures the host overhead per call, by kind of plan: once per machine, before anything is searched or compiled."""
+"""Measure the host overhead per call by kind of plan: once per machine, before any search or compiler runs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from convwright.tuning import listing
 from convwright.tuning.choose import Eager
 from convwright.tuning.session import session
 
-# A call on a CPU runs another candidate only if that is surely so much faster.
+# On a CPU, another candidate replaces PyTorch's call only if it is surely faster by this share.
 CPU_TIE = 0.10
 _ROUNDS, _CALLS = 15, 20
 _PLAIN = Request(True, 1, 0, 1, 1)
-_KERNELS = 2  # of the plan that tells what a further launch takes
+_KERNELS = 2  # launches of the plan that shows the cost of a further launch
 
 
 def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
-    """What an eager call on ``device`` asks for beyond a faster device."""
+    """The rule that an eager call on ``device`` adds to device time."""
     if device.kind == "cpu":
         return Eager(CPU_TIE)
     costs = host_costs(device)
@@ -49,14 +49,14 @@ def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
 
 
 def launches_of(candidate: Candidate, *, packs: bool) -> int:
-    """Kernels of ours that one call launches, 0 where a library launches its own."""
+    """The number of our own kernels that one call launches; 0 if a library launches them."""
     member = backend(candidate.leaf.backend, candidate.leaf.problem.kind)
     return member.launches(candidate.leaf, packs=packs) if isinstance(member, Launches) else 0
 
 
 def host_costs(device: DeviceFacts) -> HostCosts:
-    """Read from the store, or measured in a tenth of a second and kept there for later processes."""
-    with _lock:  # threads that measure at the same time disturb each other
+    """The host costs: read from the store, or measured in 0.1 s and stored for later processes."""
+    with _lock:  # concurrent measurements would disturb each other
         return _known(device)
 
 
@@ -72,7 +72,7 @@ in_child(_begin_in_child)
 
 
 def fact_name() -> str:
-    """Under which name the store keeps them."""
+    """The name under which the store keeps host costs."""
     return f"host costs, version 2, torch {torch.__version__}"
 
 
@@ -84,25 +84,25 @@ def _known(device: DeviceFacts) -> HostCosts:
         if kept is not None:
             return HostCosts.from_json(strict_json.loads(kept))
     except (TypeError, ValueError, AttributeError):
-        pass  # another version wrote it
+        pass  # written by another version
     costs = measured(device)
     store.record_fact(device.key, fact_name(), strict_json.dumps(costs.to_json()))
     return costs
 
 
 def forget() -> None:
-    """Read or measure them again."""
+    """Drop the host costs; the next call reads or measures them again."""
     _known.cache_clear()
 
 
 def measured(device: DeviceFacts) -> HostCosts:
-    """Tiny convolutions through our dispatch and through PyTorch's, in turns: the host is all that they take."""
+    """Time tiny convolutions through our dispatch and PyTorch's, alternating: only host time matters for them."""
     with _undisturbed(torch.device(str(device.torch_name)).type):
         return _measured(device)
 
 
 def _measured(device: DeviceFacts) -> HostCosts:
-    # In fp32, since cuDNN lays fp16 in planes by kernels of its own, which would count as PyTorch's overhead.
+    # fp32, because cuDNN converts fp16 in NCHW with kernels of its own, which would count as PyTorch's overhead.
     x, w, y = (
         torch.zeros(shape, device=device.torch_name, dtype=torch.float32)
         for shape in ((1, 8, 8, 8), (8, 8, 3, 3), (1, 8, 6, 6))
@@ -132,7 +132,7 @@ def _measured(device: DeviceFacts) -> HostCosts:
 
 
 def _dispatched(run: Callable[..., Tensor], x: Tensor, w: Tensor) -> Callable[[], Tensor]:
-    """A call that looks at what a layer's call looks at, whatever it sees, and then runs what was chosen for it."""
+    """A call that makes the same checks as a layer's call, and then runs ``run``."""
     slot = Slot((x, w), _PLAIN, run)
 
     def call() -> Tensor:
@@ -159,7 +159,7 @@ def _launching(count: int, y: Tensor, device: DeviceFacts) -> Callable[..., Tens
 
 
 def _cudnns(problem: ConvProblem, device: DeviceFacts) -> dict[str, Callable[..., Tensor]]:
-    """A plan of an engine of cuDNN's and one of a classic algorithm, as far as it has such here."""
+    """A plan of a cuDNN engine and one of a classic algorithm, if cuDNN offers them here."""
     made: dict[str, Callable[..., Tensor]] = {}
     for offer in backend("cudnn").candidates(problem, device, Policy()):
         if not isinstance(offer, Candidate) or offer.compiles or offer.workspace_bytes:
@@ -172,7 +172,7 @@ def _cudnns(problem: ConvProblem, device: DeviceFacts) -> dict[str, Callable[...
 
 
 def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, Callable[[], object]]:
-    """A step through our autograd node and through PyTorch's, both with PyTorch's kernels."""
+    """A training step through our autograd node and one through PyTorch's, both with PyTorch's kernels."""
     x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
     torchs = TorchPlan(torch_candidate(problem))
     node = Training(problem, problem.y, CONV2D, _PLAIN, torchs, None, None)
@@ -188,7 +188,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
-    """Median host time of each call, by turns, so that a machine that slows down slows all of them."""
+    """Median host time of each call. Calls alternate, so a machine that slows down affects all of them."""
     timers = {name: Timer(run) for name, run in runs.items()}
     for timer in timers.values():
         timer.timeit(_CALLS)
@@ -196,14 +196,13 @@ def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
     for _ in range(_ROUNDS):
         rounds.append({name: timer.timeit(_CALLS) / _CALLS * 1e6 for name, timer in timers.items()})
         if torch.cuda.is_available():
-            torch.cuda.synchronize()  # or else the queue of launches fills, and the host waits for the device
+            torch.cuda.synchronize()  # otherwise the launch queue fills, and the host waits for the device
     return {name: median(each[name] for each in rounds) for name in runs}
 
 
 @contextmanager
 def _undisturbed(kind: str) -> Any:
-    """Inside, nothing is cast, tensors have gradients, and a caller's hooks for saved tensors, by which a checkpoint
-    counts them, see none."""
+    """No casts, gradients on, and the caller's saved-tensor hooks off; checkpoints count tensors with such hooks."""
     with ExitStack() as around:
         around.enter_context(torch.inference_mode(False))
         around.enter_context(torch.autocast(kind, enabled=False))

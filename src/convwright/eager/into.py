@@ -52,11 +52,11 @@ def conv2d_into(
     algorithm: str | None = None,
     policy: Policy | None = None,
 ) -> Tensor:
-    """``out`` becomes the convolution and is returned, as an in-place operation that autograd follows.
+    """Write the convolution to ``out`` and return it. Autograd treats this as an in-place operation.
 
-    ``out`` may be a slice of a buffer of which ``input`` is another slice, as in densely connected networks: the
-    gradient is right as long as nothing writes over what a backward pass still needs, and an error where it does. It
-    can be differentiated again where the two are not of one buffer.
+    ``out`` and ``input`` may be different slices of one buffer, as in densely connected networks. If a later write
+    overwrites a slice that the backward pass needs, the backward pass raises an error. A second derivative is possible
+    only if the two are not in one buffer.
 
     >>> import torch
     >>> buffer, weight = torch.ones(1, 3, 4, 4), torch.ones(1, 2, 1, 1, requires_grad=True)
@@ -85,16 +85,16 @@ def conv2d_into(
 
 
 def _why_copied(call: Call) -> str | None:
-    """Why the result is made by PyTorch's own functions first; None where it need not."""
+    """Why PyTorch's own functions must compute the result first; None if they need not."""
     if torch.compiler.is_compiling():
         return "it is being compiled"
-    why = None if call.x.dtype in NARROW else foreign_dtype(call)  # those are refused where they are looked at
+    why = None if call.x.dtype in NARROW else foreign_dtype(call)  # narrow dtypes are refused later
     why = why or foreign(*call.operands)
     return why or ("autocast is on" if autocasting(call.x) else None)
 
 
 def _written(call: Call) -> Tensor:
-    """The result, written to where it belongs by what was chosen, and that noted."""
+    """The result, written in place by the chosen candidates and logged."""
     x, w, bias, residual, out = call.operands
     assert out is not None
     if x.dim() == 3:
@@ -116,9 +116,9 @@ def _written(call: Call) -> Tensor:
 
 
 def _copied(call: Call) -> Tensor:
-    """The result of PyTorch's own functions, copied to where it belongs."""
+    """The result of PyTorch's own functions, copied to its place."""
     assert call.out is not None
-    # Autograd saves what the convolution reads, and would find the buffer changed by the copy.
+    # Autograd saves the convolution's input, which the copy may change.
     x = call.x.clone() if torch.is_grad_enabled() else call.x
     y = composite(replace(call, x=x, out=None))
     check_like(y, "out", call.out)
@@ -126,16 +126,17 @@ def _copied(call: Call) -> Tensor:
 
 
 def _training(call: Call) -> Training | None:
-    """The three directions of this call; None where PyTorch serves it."""
+    """The three directions of this call; None if PyTorch serves it."""
     if activation_named(call.request.activation) not in FROM_OUTPUT:
-        refuse_algorithm(call.form, call.request, f"the gradient of {call.request.activation} needs what is before it")
+        refuse_algorithm(
+            call.form, call.request, f"the gradient of {call.request.activation} needs the value before the activation"
+        )
         return None
     return training_into(call)
 
 
 def training_into(call: Call) -> Training:
-    """The three directions of a call whose gradient needs its output at most, as they were made ready at an earlier
-    one."""
+    """The three directions of a call whose gradient needs at most its output, as made ready at an earlier call."""
     slots, extra = call.form.slots, ("into", call.extra)
     slot = slots.matching(call.w, call.request, call.tensors, extra)
     if slot is not None and isinstance(slot.run, Training):
@@ -148,7 +149,7 @@ def training_into(call: Call) -> Training:
 
 
 class Into(torch.autograd.Function):
-    """The in-place node. What ``out`` held before plays no part in what it holds afterwards."""
+    """The in-place node. The old contents of ``out`` do not affect the new ones."""
 
     @staticmethod
     def forward(
@@ -164,7 +165,7 @@ class Into(torch.autograd.Function):
         training.forward(x, w, bias, residual, out)
         ctx.mark_dirty(out)
         shares = base_of(x) is base_of(out)
-        # PyTorch would refuse a saved slice of a buffer after a write to any other slice of it.
+        # PyTorch would refuse a saved slice of a buffer after a write to any of its slices.
         ctx.x = Kept(x) if shares else None
         ctx.y = Kept(out) if training.relu else None
         kept.extend(each for each in (ctx.x, ctx.y) if each is not None)
@@ -178,10 +179,11 @@ class Into(torch.autograd.Function):
         training: Training = ctx.training
         needs = ctx.needs_input_grad
         y = ctx.y.intact() if ctx.y else None
-        if is_differentiated():  # as only PyTorch's formulas can be
+        if is_differentiated():  # only PyTorch's formulas support that
             if ctx.x:
                 raise RuntimeError(
-                    "conv2d_into has no derivative of its gradient where its input and its output lie in one buffer"
+                    "conv2d_into has no second derivative if its input and its output are in one buffer: "
+                    "give `out` a buffer of its own"
                 )
             inner = dy if y is None else _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(inner, x, w, needs[1:4])

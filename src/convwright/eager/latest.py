@@ -1,5 +1,5 @@
-"""The latest choice of this process: what `last_choice` gives. Noted where a call is decided, and where one runs out of
-memory and another candidate serves."""
+"""The latest choice of this process, for `last_choice`. It is updated when a call is decided, and when a candidate
+runs out of memory and another replaces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where modules hold certain functions by name, so that these can be exchanged, and found again quickly."""
+"""Find and replace functions under all module attributes that hold them, quickly."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Names = dict[str, Any]
 
 
 class Places:
-    """Names of modules under which functions that are exchanged were found.
+    """Module attributes that held replaced functions.
 
-    A process has thousands of modules with a hundred thousand names. Looking through them all takes 4 ms, so it is done
-    once; from then on only modules are looked through that are new or have got other names.
+    A process has thousands of modules with a hundred thousand names. A search through all takes 4 ms, so it happens
+    once; later only new modules, and modules with changed names, are searched.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Places:
     def exchange(
         self, by_id: Mapping[int, Any], is_left_alone: Callable[[str], bool], *, thorough: bool = False
     ) -> None:
-        """Put ``by_id[id(f)]`` in the place of each function ``f`` that a module holds; ``thorough`` looks at all."""
-        # What is put in is found as well, since it is to be taken out again.
+        """Replace each function ``f`` in modules by ``by_id[id(f)]``; ``thorough`` searches all modules again."""
+        # Replacements are recorded as well, since they are removed again later.
         self._look({*by_id, *map(id, by_id.values())}, thorough)
         for (module, name), names in list(self._found.items()):
             held = names.get(name)
@@ -36,7 +36,7 @@ class Places:
                 names[name] = by_id[id(held)]
 
     def _look(self, ids: set[int], thorough: bool) -> None:
-        # Each of these is one step of the interpreter's: blocks may be as short as one run of a small model.
+        # One interpreter step each: a block may be as short as one run of a small model.
         listed = [*sys.modules], [*map(id, [*sys.modules.values()])]
         if thorough or listed != self._listed:
             self._list_modules(thorough)
@@ -50,7 +50,7 @@ class Places:
             self._sizes = sizes
 
     def _list_modules(self, thorough: bool) -> None:
-        """All that there are now. What is known of those that are gone is forgotten, and thoroughly of all."""
+        """List all present modules. Records of modules that are gone are dropped; ``thorough`` drops all records."""
         known = {} if thorough else dict(zip(map(id, self._spaces), self._sizes, strict=True))
         there = {name: vars(module) for name, module in [*sys.modules.items()] if isinstance(module, ModuleType)}
         self._names, self._spaces = [*there], [*there.values()]

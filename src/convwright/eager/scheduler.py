@@ -1,7 +1,7 @@
 """When a call is decided. A search takes as long as many calls, so it waits until a layer's shape comes again.
 
-A layer that always sees the same shape is searched for at its second call; what an earlier process has searched for is
-decided at the first. On a CPU nothing is searched: a call is decided where the store knows anything of this device.
+A layer that always sees the same shape is searched at its second call. If an earlier process has searched it, it is
+decided at the first. On a CPU calls never search: they are decided if the store has findings for this device.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.tuning.session import session
 
-# A layer that has seen more shapes is left to PyTorch's own function. Of the shapes that it sees none is searched for
-# while new ones keep coming: nothing new for so many calls as there are shapes, and at most so many, is calm.
+# A layer that has seen more shapes than _MOST_KINDS is left to PyTorch's own function. No shape is searched while new
+# ones keep coming: calm means as many calls without a new shape as there are known shapes, at most _LONGEST_PASS.
 _MOST_KINDS, _LONGEST_PASS = 8, 128
-# A weight that is made anew for each call has no second one. A deep network has some dozens of equal layers.
+# A weight made anew for each call has no second call. A deep network has some dozens of equal layers.
 _ALIKE = 64
-# What such a search happens to measure first may decide what it chooses.
+# In these modes the order of measurements can affect the choice.
 _HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 _MOST_REMEMBERED = 1 << 16
 _Kind = tuple[object, ...]
 
 
 class When(Enum):
-    """When a call that no slot stands for is decided."""
+    """When a call without a slot is decided."""
 
     NOW = auto()
     LATER = auto()  # if it comes again
-    NEVER = auto()  # PyTorch's own function serves this and the next ones
+    NEVER = auto()  # PyTorch's own function serves this call and the next ones
 
 
 class SearchScheduler:
-    """Counts the calls that no slot stands for."""
+    """Counts calls without a slot, and says when to decide them."""
 
     def __init__(self) -> None:
         self._hurried = False
@@ -76,7 +76,7 @@ class SearchScheduler:
             self._hurried = before
 
     def forget(self) -> None:
-        """Take every call for a new one again."""
+        """Forget all calls."""
         self._kinds: dict[tuple[int, torch.Size], set[_Kind]] = {}
         self._alike: dict[_Kind, int] = {}
         self._layers: dict[torch.Size, int] = {}
@@ -100,27 +100,27 @@ class SearchScheduler:
         kinds.add(kind)
 
     def _is_calm(self) -> bool:
-        """Whether no layer has seen a new shape for a whole pass through everything that is known."""
+        """Whether no layer has seen a new shape for a whole pass through all known shapes."""
         return not self._varies or self._since_new >= min(self._known, _LONGEST_PASS)
 
 
 def _may_wait(call: Call) -> bool:
-    """Whether PyTorch's own functions may serve until more is known: nothing else was asked for."""
+    """Whether PyTorch's own functions may serve for now: the caller asked for nothing else."""
     request, mode = call.request, session().mode
     if mode not in (*_HURRIED, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
         return False
-    if mode in _HURRIED and flags.deterministic():  # a later choice would give other bits than the first call
+    if mode in _HURRIED and flags.deterministic():  # a later choice could give other bits than the first call
         return False
     policy = request.policy
     if policy is None:
         return True
-    # Whoever replaces PyTorch's functions asks at no call in particular.
+    # A replacement of PyTorch's functions is not asked for at a particular call.
     by_time = policy.objective in (Objective.TIME, Objective.DEVICE_TIME)
     return call.form.stands_in and by_time and policy.arithmetic is None and not policy.deterministic
 
 
 def _is_known(call: Call) -> bool:
-    """Whether an earlier process has searched for all that this call needs, so that a decision takes no time."""
+    """Whether an earlier process has searched for everything that this call needs, so that deciding takes no time."""
     try:
         problems = posed(call)
     except ConvwrightError:
@@ -130,7 +130,7 @@ def _is_known(call: Call) -> bool:
 
 
 def _kind(call: Call) -> _Kind:
-    """What makes two calls of a layer alike, read faster than the problem that they pose."""
+    """A key that is equal for equal calls of a layer, faster to build than their problem."""
     x, request = call.x, call.request
     if list in map(type, request):
         request = Request._make([tuple(value) if isinstance(value, list) else value for value in request])

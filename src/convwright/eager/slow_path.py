@@ -1,6 +1,6 @@
-"""A call for which the first look finds nothing: a new one, a foreign tensor, autocast, a residual or an output given.
+"""Serve a call without a slot: a new call, a foreign tensor, autocast, or a residual or output given.
 
-Read from the top: what earlier calls decided, and the first call of its kind, which is decided now or later.
+Read from the top: decisions of earlier calls, then the first call of its kind, which is decided now or later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from convwright.uncompiled import uncompiled
 
 
 def slow_path(call: Call) -> Tensor:
-    """Compute a call, and remember what was decided for the next one like it."""
+    """Compute a call, and remember the decision for the next call like it."""
     x, w, bias, request = call.x, call.w, call.bias, call.request
     if is_plain(x) and is_plain(w) and (bias is None or is_plain(bias)):
         if x.dim() == call.form.rank + 1 and w.dim() == call.form.rank + 2 and x.layout is torch.strided:
@@ -52,8 +52,8 @@ def slow_path(call: Call) -> Tensor:
 
 @uncompiled("what is chosen at a call is no part of a graph")
 def first_call(call: Call) -> Tensor:
-    """A call like which none has been decided."""
-    with torch_api.subclasses_not_told():  # some tensors take the functions of layers only
+    """Compute a call of a kind that was not decided yet."""
+    with torch_api.subclasses_not_told():  # some subclasses accept only the functions of layers
         why = why_pytorchs(checked(call))
     if why is not None:
         return computed_by_pytorch(call, why)
@@ -62,22 +62,22 @@ def first_call(call: Call) -> Tensor:
         when = scheduler.when(call)
         if when is When.NOW:
             return _run(decided(call), call)
-        y = composed(call)  # or else it is refused in one sentence, at each call
+        y = composed(call)  # raises one sentence for a bad call, every time
         if when is When.NEVER and call.extra is None:
             run = torchs_functions(call) if call.has_more else None
             call.form.slots.leave(call.w, call.tensors, Slot(call.tensors, call.request, run))
         return y
     except NothingLeft:
-        return composed(call)  # an empty tensor, or for some dtypes and devices an error
+        return composed(call)  # an empty tensor, or an error for some dtypes and devices
 
 
 def decided(call: Call) -> Run | None:
-    """What runs a call that no slot stands for, and will run the next one like it."""
+    """The function that runs a call without a slot, remembered for the next call like it."""
     slots, forgotten, before = call.form.slots, call.form.slots.forgotten, latest.choice
     decision = _lowered(call) if autocasting(call.x) else decide(call)
-    if latest.choice is before:  # or else it had no memory, and another serves
+    if latest.choice is before:  # otherwise it ran out of memory, and a fallback serves
         latest.choice = decision.choice or before
-    # What serves inside a capture was not chosen; where there was news in the meantime, the next call decides again.
+    # A decision for a capture is not a choice for eager calls. If slots were dropped meanwhile, the next call decides.
     capturing = call.x.is_cuda and torch_api.is_capturing()
     slot = Slot(call.tensors, call.request, decision.run, call.extra, decision.in_graph)
     if capturing or slots.forgotten != forgotten:
@@ -85,12 +85,12 @@ def decided(call: Call) -> Run | None:
     if decision.lasts:
         slots.remember(call.w, call.tensors, slot)
     elif slot.is_torchs and call.request.policy is None:
-        slots.rest(id(call.w))  # a call now and then asks again
+        slots.rest(id(call.w))  # a few calls still look it up
     return slot.runs_now
 
 
 def _lowered(call: Call) -> Decision:
-    """The decision for the operands that autocast makes of these, after casts like its own."""
+    """The decision for the operands after autocast's casts; it makes the same casts."""
     given = call.x, call.w, call.bias
     x, w, bias = cast(*given)
     decision = uncast(x, lambda: decide(replace(call, x=x, w=w, bias=bias)))
@@ -100,7 +100,7 @@ def _lowered(call: Call) -> Decision:
 
 
 def _run(run: Run | None, call: Call) -> Tensor:
-    """``run`` on a call's operands; None is PyTorch's own function, which takes no output."""
+    """``run`` on a call's operands. None means PyTorch's own function, which takes no output."""
     if run is None:
         return call.torchs_own()
     _check_output(call)
@@ -116,7 +116,7 @@ def _check_output(call: Call) -> None:
 
 
 def _of_one_image(call: Call) -> Tensor:
-    """One image without a batch is a batch of one, but for PyTorch's own function, which takes it as it is."""
+    """A single image as a batch of one, except for PyTorch's own function, which accepts it as it is."""
     form, w, bias, request, slots = call.form, call.w, call.bias, call.request, call.form.slots
     if call.extra is None and slots.matching(w, request, call.tensors, None) is not None:
         return call.torchs_own()

@@ -1,6 +1,6 @@
-"""The convolutions as one custom op, for torch.compile and strict torch.export: it chooses when it first runs.
+"""Convolutions as one custom op for torch.compile and strict torch.export; the choice is made when it first runs.
 
-Its gradient is written in PyTorch's own ops, so that a compiler can see into it.
+Its gradient is written in PyTorch's own ops, so that a compiler can optimise it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORMS = {(form.rank, form.transposed): form for form in FORMS}
 
 
 def compiled(call: Call) -> Tensor:
-    """A call as ``torch.compile`` sees it: one operator, or PyTorch's own functions."""
+    """A call under ``torch.compile``: one operator, or PyTorch's own functions."""
     if call.request.policy is not None:
         return _under_policy(call)
     if (why := foreign_dtype(checked(call))) is not None:
@@ -46,19 +46,19 @@ def compiled(call: Call) -> Tensor:
     return call.out.copy_(y)
 
 
-@uncompiled("a `policy=` is kept by a choice at the call: set PyTorch's flags, or compute outside of what is compiled")
+@uncompiled("a `policy=` is kept only outside of compiled code: set PyTorch's flags, or make the call uncompiled")
 def _under_policy(call: Call) -> Tensor:
-    """``slow_path`` outside of a graph, which knows of no permission, and whose gradients are PyTorch's own."""
+    """``slow_path`` outside of a graph, with the call's policy."""
     return slow_path(call)
 
 
 def traced(call: Call) -> Tensor:
-    """The same call with its arguments as the op takes them."""
+    """The same call, with its arguments as the op takes them."""
     request, x, w, bias = call.request, call.x, call.w, call.bias
     if autocasting(x):
         x, w, bias = cast(x, w, bias)
     for size in w.shape:
-        range(size)  # a compiler takes it for a constant from here on, as it does with a parameter's
+        range(size)  # makes the size a constant for the compiler, as with a parameter's size
     rank, activation = call.form.rank, activation_named(request.activation)
     strides, dilations = per_axis("stride", request.stride, rank), per_axis("dilation", request.dilation, rank)
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)
@@ -77,7 +77,7 @@ def traced(call: Call) -> Tensor:
 
 
 def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
-    """Why a call is not one operator for a compiler."""
+    """Why a compiler cannot treat a call as one operator; None if it can."""
     if call.residual is not None and call.residual.dtype is not x.dtype:
         return f"its residual is {call.residual.dtype} and its input {x.dtype}"
     return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
@@ -108,7 +108,7 @@ def _(*given: Any) -> Tensor:
     call = _call(*given)
     y = composite(call)
     if (call.request.activation != "none" or call.residual is not None) and 1 in y.shape and y.is_contiguous():
-        return torch.empty_like(y, memory_format=torch.contiguous_format)  # as eager sums and activations lie
+        return torch.empty_like(y, memory_format=torch.contiguous_format)  # the layout of eager sums and activations
     return y
 
 
@@ -117,7 +117,7 @@ def _call(
     dilation: list[int], transposed: bool, output_padding: list[int], groups: int, activation: str,
     algorithm: str | None,
 ) -> Call:  # fmt: skip
-    """What the op is given, as a call."""
+    """The arguments of the op as a call."""
     request = Request(
         bias is None, tuple(stride), tuple(padding), tuple(dilation), groups, activation, algorithm,
         output_padding=tuple(output_padding) if transposed else 0,

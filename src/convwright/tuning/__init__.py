@@ -1,4 +1,4 @@
-"""Every way of computing a problem, measured and ranked.
+"""Measure and rank every way to compute a problem.
 
 Input: a problem, a device and a policy. Output: ``Findings``, or the choice that a call runs.
 Read first: ``find``, ``choose``, ``session``.

@@ -1,4 +1,4 @@
-"""The candidate that was asked for by name."""
+"""Look up a candidate by name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from convwright.rewrites import REWRITES
 from convwright.tuning import listing
 from convwright.tuning.search import baseline_of
 
-# As names tell it: which sum fp16 adds up in has a short form.
+# Names of arithmetics in algorithm names; "acc16" is short for summing fp16 in fp16.
 _ARITHMETICS = {"acc16", *Arithmetic}
-# Configurations that a message names at most.
+# At most so many configurations are listed in a message.
 _SHOWN = 6
 
 
 def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate whose id is ``algorithm``, or the first whose id without its configuration is, or else the first of
-    these in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32."""
+    """The candidate with the id ``algorithm``; else the first one whose id without its configuration matches; else the
+    first in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32."""
     algorithm = listing.spaced(algorithm)
     if "(" in algorithm:
         return _rewritten(algorithm, problem, device, policy)
@@ -42,24 +42,24 @@ def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy)
         return kinds[0]
     refused = listing.refusals(offers)
     about = [refusal for refusal in refused if _is_about(refusal, algorithm)]
-    about.sort(key=lambda refusal: refusal.id != algorithm)  # its own before that of all like it
+    about.sort(key=lambda refusal: refusal.id != algorithm)  # an exact match first
     for refusal in about or [refusal for refusal in refused if _is_kind_of(refusal.id, algorithm)]:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
     if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     if configurations := _configurations(algorithm, candidates):
-        raise BadInput(f"{algorithm!r} is no configuration here; for this problem there are {configurations}")
+        raise BadInput(f"{algorithm!r} is not a configuration here; for this problem there are {configurations}")
     raise unknown(algorithm, problem, device, policy)
 
 
 def unknown(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> BadInput:
-    """What to say of a name that nothing has."""
+    """The error for an unknown name."""
     there = listing.names(listing.candidates(listing.direct(problem, device, policy)))
     return BadInput(f"no algorithm here is called {algorithm!r}; for this problem there are {there}")
 
 
 def _configurations(algorithm: str, candidates: list[Candidate]) -> str:
-    """Those that the algorithm of this name has instead, the first of many; nothing where none has another."""
+    """The configurations that this algorithm does have, as text; empty if none."""
     name, configured, _ = algorithm.partition("[")
     others = [candidate.id for candidate in candidates if configured and candidate.family == name]
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -67,7 +67,7 @@ def _configurations(algorithm: str, candidates: list[Candidate]) -> str:
 
 
 def _is_kind_of(offered: str, asked: str) -> bool:
-    """Whether an id is that of the asked algorithm in an arithmetic that its name tells.
+    """Whether an id names the requested algorithm, possibly with an arithmetic in its name.
 
     >>> _is_kind_of("triton/gemm-3xtf32-packed[bm=64]", "triton/gemm"), _is_kind_of("cudnn/fft-tiling", "cudnn/fft")
     (True, False)
@@ -78,18 +78,18 @@ def _is_kind_of(offered: str, asked: str) -> bool:
 
 
 def is_called(offered: str, asked: str) -> bool:
-    """Whether an id is that of the asked algorithm, in whatever configuration and arithmetic."""
+    """Whether an id names the requested algorithm in any configuration and arithmetic."""
     return offered.partition("[")[0] == asked.partition("[")[0] or _is_kind_of(offered, asked)
 
 
 def _is_about(offer: Offer, algorithm: str) -> bool:
-    """Whether an offer is what was named, or one of its configurations, or refuses all of what it is one of."""
+    """Whether an offer is the named one or one of its configurations, or refuses a group that contains it."""
     refused = isinstance(offer, Refusal) and offer.id == algorithm.partition("[")[0]
     return refused or algorithm in (offer.id, offer.id.partition("[")[0])
 
 
 def _rewritten(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The outermost rewrite of a name around what the rest of it names for the problem inside."""
+    """The outermost rewrite in a name, applied to the candidate that the rest names for the inner problem."""
     name = algorithm.partition("(")[0]
     written = {each.name: each.written for each in REWRITES if each.kind == problem.kind}
     if name not in written:
@@ -105,18 +105,18 @@ def _rewritten(algorithm: str, problem: Problem, device: DeviceFacts, policy: Po
     for refusal in refusals:
         if algorithm.startswith((f"{refusal.id}(", f"{refusal.id.removesuffix(')')}, ")):
             raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    here = f"it is none of the forms of {name}, which here are {', '.join(forms)}"
+    here = f"{name} has no such form; its forms here are {', '.join(forms)}"
     if not fullmatch(rf"{name}\({written[name]}[^ ].*\)", algorithm):
         raise BadInput(f"no algorithm here is called {algorithm!r}: {here}")
     raise Refused(f"{algorithm} cannot compute {problem.key}: {here}")
 
 
 def _reason_elsewhere(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> str | None:
-    """Why an algorithm of another direction cannot serve; None where no direction has one of that name."""
+    """Why an algorithm of another direction cannot serve; None if no direction has an algorithm of that name."""
     if not isinstance(problem, ConvProblem) or problem.dtype.narrow:
-        return None  # these have but one
+        return None  # these kinds have only one direction
     if any(spec.overlaps_itself for spec in (problem.x, problem.w)):
-        problem = problem.in_layout(Layout.NCHW)  # nothing can be written into what overlaps itself
+        problem = problem.in_layout(Layout.NCHW)  # an overlapping tensor cannot be an output
     there: dict[Direction, Offer] = {}
     for direction in (each for each in Direction if each is not problem.direction):
         for offer in listing.of_family(algorithm, problem.asking(direction), device, policy):

@@ -1,4 +1,4 @@
-"""Wall time that may be spent."""
+"""A wall-time budget."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 
 def wall_us() -> float:
-    """Microseconds since any fixed moment."""
+    """Microseconds since an arbitrary fixed moment."""
     return time.perf_counter_ns() / 1e3
 
 
 class Budget:
-    """``total_us`` of wall time from the moment it is made.
+    """``total_us`` of wall time from the moment of creation.
 
-    What is excused comes on top: what one thing that could not be stopped once begun took of the least that is to be
-    left for others. ``now_us`` tells the time.
+    Excused time is added to it: an uninterruptible task may overrun the part reserved for others. ``now_us`` returns
+    the time.
 
     >>> moments = iter([0.0, 30.0, 30.0])
     >>> budget = Budget(100.0, now_us=lambda: next(moments))
@@ -39,23 +39,23 @@ class Budget:
         return self.total_us + self.excused_us - self.spent_us
 
     def has(self, share: float) -> bool:
-        """True where at least this share of the whole is left."""
+        """Whether at least this share of the total is left."""
         return self.left_us >= share * self.total_us
 
     def has_any(self) -> bool:
         return self.left_us > 0
 
     def leave(self, share: float) -> None:
-        """At least this share of the whole is left from now on."""
+        """Make sure that at least this share of the total is left."""
         self.excused_us += max(0.0, share * self.total_us - self.left_us)
 
     def part(self, share: float) -> Budget:
-        """This share of what is left, beginning now."""
+        """A budget of this share of what is left, starting now."""
         return Budget(max(self.left_us, 0.0) * share, now_us=self.now_us)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens inside costs nothing: what a process does once is no cost of the problem met first."""
+        """Time inside does not count: one-time setup must not be charged to the first problem."""
         begun_us = self.now_us()
         try:
             yield
@@ -63,5 +63,5 @@ class Budget:
             self.give_back(self.now_us() - begun_us)
 
     def give_back(self, spent_us: float) -> None:
-        """So much of what was spent costs nothing either."""
+        """Do not count this much of the time spent."""
         self._start_us += spent_us

@@ -1,4 +1,4 @@
-"""Chains of rewrites: one, or one inside another, with the problem that is left to be computed inside."""
+"""Chains of one or two nested rewrites, with the inner problem that remains."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from convwright.core.kinds.problem import Problem
 from convwright.prediction.physics import moved_by
 from convwright.rewrites import REWRITES, Rewrite
 
-# Which rewrites stand inside which. Most pairs commute, so each pair has one order, in which less is copied: what
-# needs no copy goes outside, and a layout changes once around all that is done in it. None stands inside itself.
+# The rewrites allowed inside each one. Most pairs commute, so each pair has one order, the one that copies less: a
+# rewrite without copies goes outside, and a layout changes once around everything inside. No rewrite contains itself.
 _INSIDE = {
     "unfuse": ("relayout", "pad-c", "space-to-depth", "subsample", "as-2d", "as-forward", "split-batch"),
     "relayout": ("pad-c", "space-to-depth", "as-2d", "as-forward"),
@@ -25,7 +25,7 @@ _MOST_NESTED = 6
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rewrite with its arguments, around what it is applied to."""
+    """One rewrite with its arguments and the problem that it applies to."""
 
     rewrite: Rewrite
     problem: Problem
@@ -43,14 +43,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Rewrites, the outermost first, around ``inner``."""
+    """Rewrites, outermost first, around ``inner``."""
 
     steps: tuple[Step, ...]
     inner: Problem
 
     @property
     def moved_bytes(self) -> int:
-        """What the rewrites read and write at each call."""
+        """Bytes that the rewrites read and write at each call."""
         return moved_by((step.rewrite, step.problem, step.arguments) for step in self.steps)
 
     @property
@@ -60,21 +60,21 @@ class Chain:
 
     @property
     def effort(self) -> tuple[bool, int, int]:
-        """What orders chains, the most promising first. To split a batch saves workspace and never work, so that is
-        last; before it stands what leaves the fewest bytes to be moved around the inner problem and inside it."""
+        """Sort key, most promising first. Splitting a batch saves workspace but no work, so it comes last. Otherwise
+        fewer bytes moved, by the rewrite and the inner problem, come first."""
         return self.splits, self.moved_bytes + self.inner.bytes, len(self.steps)
 
     def wrap(self, candidate: Candidate) -> Candidate:
-        """The candidate for the outermost problem that uses ``candidate``, which is one for ``inner``."""
+        """Wrap ``candidate``, which computes ``inner``, into a candidate for the outermost problem."""
         for step in reversed(self.steps):
             candidate = step.rewrite.wrap(step.problem, step.arguments, candidate)
         return candidate
 
 
 def chains(problem: Problem, device: DeviceFacts) -> tuple[list[Chain], list[Refusal]]:
-    """Every rewrite by itself, then the few most promising pairs; and why others cannot be.
+    """Every single rewrite, then the few most promising pairs; and refusals with the reasons.
 
-    The most promising come first. What leads to a problem that another chain leads to with less work is left out.
+    The most promising chains come first. Of chains that lead to the same problem only the cheapest is kept.
     """
     refusals: list[Refusal] = []
     single = [Chain((step,), step.inner) for step in _steps(problem, device, refusals)]

@@ -1,4 +1,4 @@
-"""Findings and a policy → the winner, and for each other one the reason why it lost. Pure."""
+"""Findings and a policy → the winner, and the reason why each other candidate lost. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.record import Record
 from convwright.measuring.compare import TIE
 
-# What others do that a search preferred.
+# How the preferred candidates are described, by objective.
 _AHEAD = dict.fromkeys(Objective, "are faster") | {Objective.WORKSPACE: "need no more workspace"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Record):
-    """One row's outcome. ``call_us`` is the device time of a call, with packing where weights change; ``reason`` says
+    """One row's outcome. ``call_us`` is the device time of a call, including packing if weights change. ``reason`` says
     why it won or lost."""
 
     finding: Finding
@@ -30,7 +30,7 @@ class Verdict(Record):
 
 
 def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str | None:
-    """Why this finding may not be chosen, whatever its time."""
+    """Why this finding may not be chosen, whatever its time; None if it may."""
     candidate = finding.candidate
     if finding.failure is not None:
         return finding.failure
@@ -58,20 +58,20 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 
-# Host time of a candidate's call beyond PyTorch's own.
+# A candidate's host time per call beyond PyTorch's own.
 ExtraHost = Callable[[Candidate], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """What an eager call asks for beyond a faster device: a choice has to be faster by more than ``tie``, and what it
-    adds on the host, ``extra_us``, must be little beside what it saves."""
+    """The rule for eager calls: a choice must be faster on the device by more than ``tie``, and its additional host
+    time ``extra_us`` must be small beside the device time that it saves."""
 
     tie: float = TIE
     extra_us: ExtraHost | None = None
 
     def objection(self, finding: Finding, baseline: Finding | None, policy: Policy) -> str | None:
-        """Why an eager call should not run what is allowed and faster on the device."""
+        """Why an eager call should not run an allowed candidate that is faster on the device; None if it should."""
         if baseline is None or finding is baseline or policy.objective not in _EAGER:
             return None
         if finding.measurement is None or baseline.measurement is None:
@@ -88,11 +88,11 @@ _EAGER = (Objective.TIME, Objective.TIME_THEN_WORKSPACE)
 def choose(
     findings: Sequence[Finding], baseline: Finding | None, policy: Policy, eager: Eager | None = None
 ) -> tuple[Verdict, ...]:
-    """All findings, the winner first, then the allowed by what they cost; the disallowed last, by their times.
+    """All findings: the winner, then the allowed ones by cost, then the disallowed ones by time.
 
-    PyTorch's own call wins unless another is better by more than a tie, and surely better. None wins beside a call of
-    PyTorch's own of which nothing is known, as where a time that was unstable was not kept. With ``eager`` the winner
-    is what an eager call runs, and without it what a captured one runs.
+    PyTorch's own call wins unless another is better by more than a tie, and surely so. Nothing wins if nothing is known
+    of PyTorch's own call, for example because its time was unstable and not kept. With ``eager`` the winner is for
+    eager calls, without it for captured ones.
     """
     objections = {
         finding.candidate.id: objection(finding, baseline, policy)
@@ -100,7 +100,7 @@ def choose(
         for finding in findings
     }
     times = {f.candidate.id: call_us(f, policy) for f in findings if f.measurement is not None}
-    # What is disallowed only since other work disturbed it may be better all the same.
+    # A candidate disallowed only because of disturbed times may still be the better one.
     rivals = [
         f for f in findings if f.measurement is not None and objections[f.candidate.id] in (None, f.measurement.doubt)
     ]
@@ -125,7 +125,7 @@ def choose(
 
 
 def call_us(finding: Finding, policy: Policy) -> Interval:
-    """Device time of one call of a measured candidate, with packing where weights change."""
+    """Device time of one call of a measured candidate, including packing if weights change."""
     assert finding.measurement is not None
     return _call_us(finding.measurement, policy)
 
@@ -140,13 +140,13 @@ def is_torch(candidate: Candidate) -> bool:
 
 
 def cost(finding: Finding, policy: Policy) -> Interval:
-    """What ``policy`` wants to be least, of a measured candidate."""
+    """The quantity of a measured candidate that ``policy`` minimises."""
     assert finding.measurement is not None
     return cost_of(finding.measurement, policy)
 
 
 def cost_of(measured: Measurement, policy: Policy) -> Interval:
-    """The same of a measurement, whatever was measured."""
+    """The same for a measurement."""
     if policy.objective is Objective.WORKSPACE:
         return _around(measured.workspace_bytes, 0.0)
     if policy.objective is Objective.ENERGY and measured.energy_mj is not None:
@@ -155,29 +155,29 @@ def cost_of(measured: Measurement, policy: Policy) -> Interval:
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
-    """True where ``best`` costs less than the baseline by more than a tie, and surely by half of one; never beside a
-    time that is unstable."""
+    """Whether ``best`` costs less than the baseline by more than a tie, and surely so by half a tie. False if a time is
+    unstable."""
     if best is baseline or is_unstable(baseline, policy):
         return False
     return surely_less(cost(best, policy), cost(baseline, policy))
 
 
 def surely_less(mine: Interval, own: Interval, tie: float = TIE) -> bool:
-    """True where ``mine`` is less than what PyTorch's own call costs by more than ``tie``, and beyond both intervals by
-    half of it: of a gain of 3 %, more would not be sure before either is known within 0.5 %.
+    """Whether ``mine`` is less than the cost of PyTorch's own call by more than ``tie``, and beyond both intervals by
+    half of it. A stricter rule would accept a gain of 3 % only with both times known within 0.5 %.
     """
     return mine.value < (1 - tie) * own.value and mine.high < (1 - tie / 2) * own.low
 
 
 def is_unstable(finding: Finding, policy: Policy) -> bool:
-    """True where a time counts and other work disturbed it."""
+    """Whether time counts for the policy and other work disturbed the measurement."""
     return policy.objective is not Objective.WORKSPACE and finding.unstable is not None
 
 
 def _best(allowed: Sequence[Finding], baseline: Finding | None, policy: Policy) -> Finding | None:
-    """The winner among those that are allowed, the cheapest of which comes first.
+    """The winner among allowed findings, which come cheapest first.
 
-    One whose cost is not known well enough does not keep another from winning that is surely better.
+    A finding whose cost is too uncertain does not prevent another, surely better one from winning.
     """
     if baseline is not None and baseline.measurement is None and baseline.failure is None:
         return None
@@ -208,7 +208,7 @@ def _order(times: dict[str, Interval], finding: Finding) -> float:
 
 
 _UNKNOWN = "was timed, but PyTorch's own call was not, which may be faster"
-# What is counted where it is not time.
+# The quantity compared, where it is not time.
 _COUNTED = {Objective.ENERGY: "energy", Objective.WORKSPACE: "workspace"}
 
 
@@ -256,7 +256,7 @@ def _against_torch(winner: Finding, rivals: Sequence[Finding], baseline: Finding
 
 
 def may_be_better(finding: Finding, baseline: Finding, policy: Policy) -> bool:
-    """True where a candidate seems better, and by more than a tie as far as the intervals tell."""
+    """Whether a candidate may be better by more than a tie, as far as the intervals show."""
     if finding is baseline or _value(finding, policy) >= _value(baseline, policy):
         return False
     return cost(finding, policy).low < (1 - TIE) * cost(baseline, policy).high

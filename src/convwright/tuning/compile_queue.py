@@ -1,7 +1,7 @@
-"""Kernels that are compiled in the order of their priority by child processes, for every search of this process.
+"""Compile kernels in child processes, in the order of their priority, for all searches of this process.
 
-A search inside a call never waits for a compiler: its kernels are compiled in the background, and it is repeated once
-they are there. Any other search waits for its first kernels and takes those that have come (``kernels``).
+A search inside a call never waits for a compiler: its kernels are compiled in the background, and it is repeated when
+they are ready. Any other search waits for its first kernels and uses those that are ready (``kernels``).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from convwright.shortage import is_shortage, shortage
 from convwright.tuning import listing
 from convwright.tuning.workers import Abandoned, TaskFailed, Worker, WorkerDied, WorkerNotStarted, WorkerPool
 
-# At once: all processors but the one of the search. A compiler takes about 200 MB.
+# At once: all processors except one, for the search. A compiler takes about 200 MB.
 MOST_AT_ONCE = max(1, min(32, processors() - 1))
-# In the background a few of the machine's processors compile, and only while nothing is being timed.
+# In the background only some processors compile, and only while nothing is being timed.
 _BACKGROUND, _QUIET_S = max(1, min(4, processors() // 4)), 0.5
 _NICENESS = 10
 MOST_COMPILING_S = 300.0
@@ -37,7 +37,7 @@ NO_THREAD = "was not compiled for want of a thread: "
 
 
 class Priority(IntEnum):
-    """Who wants a kernel: a search that waits for it, the searches after it, or calls in the background."""
+    """Who needs a kernel: a search that waits for it, later searches, or calls in the background."""
 
     SEARCH = 0
     NEXT = 1
@@ -46,7 +46,7 @@ class Priority(IntEnum):
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """What one search in the background wants. ``then`` is called when all of it has come."""
+    """The kernels of one background search. ``then`` is called when all are done."""
 
     subject: object
     then: Callable[[], None]
@@ -55,7 +55,7 @@ class _Group:
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """One kernel. ``came`` is None until it is there, then "" or what went wrong."""
+    """One kernel. ``came`` is None until it is done, then "" or the error."""
 
     kernel: Candidate
     device: DeviceFacts
@@ -70,7 +70,7 @@ class _Job:
 
 
 _Key = tuple[Candidate, str]
-_Home = tuple[str, str]  # a backend by its name and the kind of its problems
+_Home = tuple[str, str]  # a backend's name and the kind of its problems
 
 
 def _home(candidate: Candidate) -> _Home:
@@ -78,13 +78,13 @@ def _home(candidate: Candidate) -> _Home:
 
 
 def is_compiled_apart(candidate: Candidate) -> bool:
-    """Whether what compiles a candidate can do so in another process."""
+    """Whether a candidate can be compiled in another process."""
     return isinstance(backend(*_home(candidate)), Compiles)
 
 
 class CompileQueue:
-    """What is compiled for whom: at ``most`` so many kernels at once, and so many ``in_background``, where that goes on
-    ``quiet_s`` after something was timed."""
+    """The queue: at most ``most`` kernels compile at once, ``in_background`` of them for calls. Background compilation
+    pauses until ``quiet_s`` after the last timing."""
 
     def __init__(
         self, *, most: int = MOST_AT_ONCE, in_background: int = _BACKGROUND, quiet_s: float = _QUIET_S
@@ -103,18 +103,18 @@ class CompileQueue:
         self._timed_s = -inf
 
     def begin_in_child(self) -> None:
-        """In a forked child: the threads that compile are its parent's."""
+        """Reset the queue in a forked child, which does not have its parent's threads."""
         groups = {group: None for job in self._jobs.values() if job.came is None for group in job.groups}
         self._lost = [group.then for group in groups]
         self._begin()
 
     def lost(self) -> list[Callable[[], None]]:
-        """What a forked child has to call: what the parent was compiling in the background is to be wanted anew."""
+        """Callbacks for a forked child to call: their kernels were being compiled by the parent."""
         lost, self._lost = self._lost, []
         return lost
 
     def start(self, device: DeviceFacts) -> None:
-        """Have compilers for a device start, and load into this process what kernels are built with: both take half a
+        """Start compilers for a device, and load into this process what building kernels needs. Each takes half a
         second."""
         if device.kind == "cuda":
             homes = {(member.name, "conv") for member in backends() if isinstance(member, Compiles)}
@@ -126,7 +126,7 @@ class CompileQueue:
         for name, kind in new:
             member = backend(name, kind)
             assert isinstance(member, Compiles)
-            with suppress(ImportError):  # it refuses everything, and says why
+            with suppress(ImportError):  # the backend then refuses every problem with a reason
                 member.load_compiler()
 
     def _prepare(self, worker: Worker) -> None:
@@ -143,11 +143,11 @@ class CompileQueue:
         subject: object = None,
         then: Callable[[], None] | None = None,
     ) -> str | None:
-        """Compile kernels in this order, and build them in this process where ``loads``. None is begun after
+        """Compile kernels in this order, and also build them in this process if ``loads``. None starts after
         ``until_s``, in seconds of ``perf_counter``.
 
-        ``then`` is called, in another thread, when all of them have come; ``subject`` is what they are for. Returns why
-        nothing is compiled where no thread could be started.
+        ``then`` is called in another thread when all are done. ``subject`` is the problem they are for. Returns an
+        error if no thread could be started, so that nothing is compiled.
         """
         kernels = list(kernels)
         if priority is not Priority.BACKGROUND:
@@ -174,7 +174,7 @@ class CompileQueue:
             self._waiting.append(job)
             return job
         job.priority, job.until_s = min(job.priority, priority), inf if job.groups else until_s
-        # What went wrong may go well another time; in the background it would be tried for ever.
+        # A failed compilation may succeed later; but in the background it would be retried forever.
         tried_again = bool(job.came) and priority is not Priority.BACKGROUND
         if tried_again or (loads and not job.is_loaded and job.came == ""):
             job.came, job.is_compiled = None, job.is_compiled and not tried_again
@@ -183,7 +183,7 @@ class CompileQueue:
         return job
 
     def came(self, kernel: Candidate, device: DeviceFacts) -> str | None:
-        """None for what is not there yet, "" for what is, or else what went wrong."""
+        """None while a kernel is not done, "" if it is ready, otherwise the error."""
         job = self._jobs.get(_key(kernel, device))
         return None if job is None else job.came
 
@@ -191,17 +191,17 @@ class CompileQueue:
         return _key(kernel, device) in self._jobs
 
     def wait(self, is_enough: Callable[[], bool], until_s: float) -> bool:
-        """Until something has come that is enough; False where it takes too long."""
+        """Wait until ``is_enough`` is true; False on timeout."""
         with self._changed:
             left_s = min(max(until_s - perf_counter(), 0.0), threading.TIMEOUT_MAX)
             return self._changed.wait_for(is_enough, left_s)
 
     def missing(self, subject: object) -> int:
-        """How many kernels are still to be compiled for a subject in the background."""
+        """The number of background kernels still to be compiled for a subject."""
         return sum(any(group.subject == subject for group in job.groups) for job in list(self._jobs.values()))
 
     def hurry(self, subject: object, patience_s: float) -> bool:
-        """Compile what is wanted for a subject before all other, and wait for so long; whether anything has come."""
+        """Compile a subject's kernels before all others, and wait for up to ``patience_s``; whether any is done."""
         with self._changed:
             for job in self._jobs.values():
                 if any(group.subject == subject for group in job.groups):
@@ -213,11 +213,11 @@ class CompileQueue:
             return self.missing(subject) < before
 
     def wait_for_all(self) -> None:
-        """Until nothing is being compiled any more."""
+        """Wait until nothing is being compiled."""
         self.wait(lambda: not self._threads, inf)
 
     def drop(self, kernels: Iterable[Candidate], device: DeviceFacts) -> None:
-        """A search has ended: what is not begun by now is not compiled for it."""
+        """End a search: its kernels that are not started are not compiled for it."""
         with self._changed:
             jobs = [job for kernel in kernels if (job := self._jobs.get(_key(kernel, device))) is not None]
             for job in jobs:
@@ -234,8 +234,8 @@ class CompileQueue:
 
     @contextmanager
     def timing(self) -> Iterator[None]:
-        """Inside, and for a while afterwards, the background compiles nothing new. Who is interrupted inside waits for
-        nothing any more."""
+        """Inside, and for a while afterwards, the background starts no compilation. An interrupt inside cancels all
+        waiting."""
         with self._changed:
             self._timing += 1
         try:
@@ -256,13 +256,13 @@ class CompileQueue:
             self._forget(over)
 
     def _start_threads(self) -> str | None:
-        """As many as have something to do; why there is none."""
+        """Start as many threads as there is work for; returns an error if there are none."""
         in_background = sum(job.priority is Priority.BACKGROUND for job in self._waiting)
         waiting = len(self._waiting) - max(in_background - self.in_background, 0)
         needed = min(waiting + self._threads, self.most)
         try:
             while self._threads < needed:
-                # Not a daemon: one inside a compiler when the interpreter ends would take the process with it.
+                # Not a daemon: a daemon inside a compiler would crash the process when the interpreter ends.
                 threading.Thread(target=self._work, name="convwright-compiling", daemon=False).start()
                 self._threads += 1
         except RuntimeError as error:
@@ -270,7 +270,7 @@ class CompileQueue:
         return None
 
     def _work(self) -> None:
-        """Until nothing waits any more, or the process has ended but for this thread."""
+        """Work until nothing waits, or only this thread of the process is left."""
         try:
             while not _is_over() and self._work_once():
                 pass
@@ -295,7 +295,7 @@ class CompileQueue:
         return True
 
     def _next(self) -> _Job | None:
-        """The first of the highest priority; none where that is for the background, whose turn it is not."""
+        """The first job of the highest priority; None if that is a background job and must wait."""
         now_s = perf_counter()
         self._forget([job for job in self._waiting if job.until_s < now_s])
         job = min(self._waiting, key=lambda each: each.priority, default=None)
@@ -308,13 +308,13 @@ class CompileQueue:
         return job
 
     def _note(self, job: _Job, came: str | None) -> list[Callable[[], None]]:
-        """What a job has come to, and who has all that was wanted by that."""
+        """Record a job's result; returns the callbacks of groups that are now complete."""
         if came is None or job.is_dropped:
             self._forget([job])
             return []
         job.is_compiled = True
         if job.loads and not job.is_loaded and not came:
-            self._waiting.insert(0, job)  # that was asked for when it was nearly done
+            self._waiting.insert(0, job)  # requested again while it was almost done
             return []
         job.came = came
         done = []
@@ -327,7 +327,7 @@ class CompileQueue:
         return done
 
     def _done(self, job: _Job) -> str | None:
-        """Compile a kernel, and build it: "", what went wrong, or None where nobody waited for it."""
+        """Compile and build a kernel: "" on success, the error, or None if nobody waits any more."""
         try:
             if not job.is_compiled:
                 self._load({_home(job.kernel)})
@@ -339,13 +339,13 @@ class CompileQueue:
                 except WorkerDied as died:
                     return f"its compiler {died}"
                 except (WorkerNotStarted, TaskFailed):
-                    pass  # then building the kernel compiles it, and says what is wrong with it
+                    pass  # building the kernel then compiles it here, and reports any error
             if job.loads and not (job.is_dropped or _is_over()):
                 listing.build(job.kernel, job.device)
                 job.is_loaded = True
         except Abandoned:
             return None
-        except BaseException as error:  # compilers have no common one, and nobody else is there to hear of it
+        except BaseException as error:  # compilers raise anything, and nobody else would see it
             return shortage(error) if is_shortage(error) else f"failed: {first_line(error)}"
         return None if job.is_dropped or _is_over() else ""
 

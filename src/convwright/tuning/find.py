@@ -1,4 +1,4 @@
-"""Find every way of computing a problem, measure what is worth measuring, and choose."""
+"""Find every way to compute a problem, measure the promising ones, and choose."""
 
 from __future__ import annotations
 
@@ -54,20 +54,24 @@ def find(
     predictor: Predictor | None = None,
     then: Callable[[], None] | None = None,
 ) -> Findings:
-    """Search for the best candidate. What the store already knows is not measured again.
+    """Search for the best candidate. Results in the store are not measured again.
 
-    In mode ``heuristic``, and for a device that is elsewhere, nothing runs: candidates come in the order of what they
-    need at least and of their backends' belief in them. Nothing runs in mode ``predict`` either: the choice rests on
-    the times that a model of the device predicts. In mode ``predict-top`` PyTorch's own call runs, and up to three
-    candidates that may be the fastest by their predicted intervals. In mode ``full`` the candidates of problems inside
-    rewrites are looked at as well, and rewrites are tried around their best. ``budget_us`` begins now. With ``trust``
-    "verify" a winner from the store is timed again beside PyTorch's own call, and the search done anew where it no
-    longer holds. ``isolate`` runs candidates in a process of their own. ``energy`` measures that of the best;
-    ``progress`` is called with what is being done. Kernels are compiled, and candidates looked at, in the order of what
-    ``predictor`` says that they take; by default estimates, corrected by the store's findings of the device.
+    ``mode`` says what runs:
 
-    ``then`` is given for a search inside a call, which waits for no compiler. It is called, in another thread, when the
-    kernels that the search had to do without have been compiled in the background.
+    * "predict": nothing. The choice follows from the times that a model of the device predicts.
+    * "heuristic", and any other mode for a device not in this machine: nothing. Candidates are sorted by the least time
+      that they need and their backends' own ranking.
+    * "predict-top": PyTorch's own call, and up to three candidates that may be fastest by their predicted intervals.
+    * "quick": the most promising candidates within a small budget.
+    * "full": also candidates of the problems inside rewrites, and rewrites around the best of them.
+
+    ``budget_us`` starts now. With ``trust="verify"`` a winner from the store is timed again beside PyTorch's own call,
+    and the search is repeated if it no longer holds. ``isolate`` runs candidates in another process. ``energy``
+    measures the energy of the best. ``progress`` receives the current activity. ``predictor`` gives the order in which
+    kernels are compiled and candidates are timed; by default it is estimates corrected by the store's findings.
+
+    A search inside a call passes ``then`` and does not wait for compilers. ``then`` is called in another thread when
+    the kernels that the search lacked have been compiled.
     """
     budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0))
     with budget.paused():
@@ -86,7 +90,7 @@ def _found(search: Search, then: Callable[[], None] | None) -> Findings:
     if search.mode is Mode.PREDICT or (search.mode is Mode.PREDICT_TOP and not device.present):
         with budget.paused():
             return by_prediction(search)
-    with budget.paused():  # to ask for what there is takes up to 100 ms (H200)
+    with budget.paused():  # listing takes up to 100 ms (H200)
         listing.load(device)
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
@@ -96,9 +100,9 @@ def _found(search: Search, then: Callable[[], None] | None) -> Findings:
         why = f"{reason}: {problem.key}"
         if then is None:
             raise BadInput(why)
-        # A call brings its operands along, however they fit: what cannot be measured beside them is PyTorch's.
+        # A call's operands may leave no room for a measurement; then PyTorch serves it.
         return _listed(search, candidates, refusals, why)
-    # Autocast around the caller would cast what is measured.
+    # The caller's autocast would cast the measured operands.
     with torch.autocast(device.kind, enabled=False), as_current(device):
         return _measured(search, candidates, refusals, then)
 
@@ -106,7 +110,7 @@ def _found(search: Search, then: Callable[[], None] | None) -> Findings:
 def _measured(
     search: Search, candidates: list[Candidate], refusals: list[Refusal], then: Callable[[], None] | None
 ) -> Findings:
-    """What an earlier search found out, or a new one does."""
+    """The result of an earlier search, or of a new one."""
     recall = search.recall()
     by_model = search.mode is Mode.PREDICT_TOP
     if recall.tried(search.mode, () if by_model else candidates) is None:
@@ -123,7 +127,7 @@ def _why_nothing_runs(search: Search) -> str:
 
 
 def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], why: str) -> Findings:
-    """All that there is, with what the store knows of it, and ``why`` nothing runs: that is the heuristic mode."""
+    """All candidates with the store's findings, and ``why`` nothing runs: the heuristic mode."""
     search = replace(search, mode=Mode.HEURISTIC)
     offers = listing.rewritten(search.problem, search.device, search.policy, partial(known_best, search))
     allowed, others = list[Candidate](), list[Candidate]()
@@ -139,7 +143,7 @@ def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], wh
 
 
 def _ordered(search: Search, listed: list[Candidate]) -> list[Candidate]:
-    """What promises most first, or what needs the least workspace, where that is made least."""
+    """Most promising first; least workspace first if the policy minimises workspace."""
     promising = search.ranked(listed)
     if search.policy.objective is not Objective.WORKSPACE:
         return promising
@@ -147,7 +151,7 @@ def _ordered(search: Search, listed: list[Candidate]) -> list[Candidate]:
 
 
 def _remembered(search: Search, direct: list[Candidate], refusals: list[Refusal]) -> Findings:
-    """What an earlier search found out."""
+    """The result of an earlier search."""
     recall = search.recall()
     listed = [*direct, *recall.beyond(direct)]
     return _ranked(search, _rows(listed, recall.known(listed), "was not measured when this was searched"), refusals)
@@ -161,7 +165,7 @@ def _searched(
     *,
     afresh: bool,
 ) -> Findings:
-    """A new search. What is settled by earlier ones is not measured again, unless it is done afresh."""
+    """A new search. Candidates settled by earlier searches are not measured again, unless ``afresh``."""
     check_objective(search.policy, search.device, search.mode, energy=search.energy)
     if not search.isolate:
         with search.budget.paused():
@@ -177,7 +181,7 @@ def _searched(
 
 
 def _rows(listed: list[Candidate], known: Mapping[str, Finding], note: str) -> list[Finding]:
-    """One for each candidate, in an order that does not depend on how it came to be listed."""
+    """One row per candidate, in an order that does not depend on how it came to be listed."""
     ordered = sorted(listed, key=lambda candidate: candidate.id if candidate.inner is not None else "")
     return [known.get(candidate.id) or Finding(candidate, note=note) for candidate in ordered]
 

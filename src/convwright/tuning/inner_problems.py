@@ -1,4 +1,4 @@
-"""Problems inside rewrites: which of their candidates are worth a rewrite around them."""
+"""Choose the candidates of inner problems that are worth a rewrite around them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from convwright.tuning.recall import Recall
 from convwright.tuning.run import Run
 from convwright.tuning.search import Search, baseline_of
 
-# They are begun within this share of the budget, each for what is left of it divided by so many, since the most
-# promising come first. Of each so many of the best are wrapped, and beside them the best that saves products, which may
-# turn out to be wrong.
+# Inner searches start within the share _SHARE of the budget. Each gets what is left divided by _EACH, since the most
+# promising come first. Of each, the _MOST_WRAPPED best are wrapped, and also the _SAVING best of those that save
+# multiplications, which may turn out to be wrong.
 _SHARE, _EACH = 0.4, 3
 _MOST_WRAPPED, _SAVING = 2, 1
 
 
 def searching(search: Search) -> listing.Promising:
-    """Has the candidates of a problem inside a rewrite looked at, each for its share of the time, and names the best;
-    what that comes to as a whole is looked at with the rewrite around it."""
+    """A function that runs quick timings of an inner problem's candidates and names the best; the whole, with its
+    rewrite, is timed later."""
 
     def promising(problem: Problem) -> list[Candidate]:
-        direct = listing.candidates(search.offers(problem))  # before the inner budget begins, which does not pay for it
+        direct = listing.candidates(search.offers(problem))  # not charged to the inner budget
         left_us = search.budget.left_us - (1 - _SHARE) * search.budget.total_us
         inner = replace(
             search, problem=problem, policy=search.policy.by_time, mode=Mode.QUICK,
@@ -49,8 +49,8 @@ def _worth_wrapping(ranked: list[Candidate]) -> list[Candidate]:
 
 
 def known_best(search: Search, problem: Problem) -> list[Candidate]:
-    """The few candidates for the problem inside a rewrite that are worth wrapping: the fastest that were measured and
-    not found wrong, or the first of each backend where none was."""
+    """The candidates for an inner problem that are worth wrapping: the fastest that were measured and not found wrong,
+    or the first of each backend if none was measured."""
     listed = listing.candidates(search.offers(problem))
     known = Recall(problem, search.device, search.policy, search.store, "direct").known(listed)
     own = baseline_of(listed, search.policy)

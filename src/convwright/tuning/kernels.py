@@ -1,4 +1,4 @@
-"""The kernels that one search has compiled: which, in which order, and how long it waits for them."""
+"""The kernels that one search compiles: which, in what order, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from convwright.tuning.chains import chains
 from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
 from convwright.tuning.search import Search
 
-# Kernels that a search with no time for compilers wants: in a call, as one of several searches, and alone.
+# Numbers of kernels for a search that is too short to wait for compilers: in a call, in a series, and alone.
 _IN_CALL, IN_SERIES, _ALONE = 4, 3, 8
-# A search that has less has no time for compilers.
+# A search with a smaller budget does not wait for compilers.
 _LONG_US = 1e6
-# Shares of the budget of one that has: until when kernels may be begun and are waited for, and the first of all.
+# Shares of a long search's budget: when the last compilation starts, and the longest waits for more and for the first.
 BEGUN, WAITED, WAITED_FOR_ONE = 0.55, 0.6, 0.7
-# Any other waits so long, before its budget begins.
+# A short search waits up to this long before its budget starts.
 WAITED_S = 10.0
-# So many of the problem's own come between one of each problem inside a rewrite and the next of each; and so many of
-# one of those.
+# _OWN kernels of the problem itself come before one of each inner problem, and so on in turns. At most _MOST_INSIDE of
+# an inner problem.
 _OWN, _MOST_INSIDE = 2, 8
 BEING_COMPILED = "is being compiled in the background, and will be tried at a later call"
 NOT_WANTED = "was not compiled: others promised more"
@@ -39,12 +39,12 @@ TOO_LATE = "was not compiled in time"
 
 
 def is_for_now(reason: str) -> bool:
-    """Whether a kernel that is not there may be there at a later call."""
+    """Whether a missing kernel may be ready at a later call."""
     return reason == BEING_COMPILED or reason.startswith(NO_THREAD)
 
 
 class SearchKernels:
-    """The kernels that a search wants, as far as they have come."""
+    """The kernels that a search wants, and which are ready."""
 
     def __init__(self, search: Search, wanted: Sequence[Candidate], *, is_long: bool) -> None:
         self.wanted = dict.fromkeys(wanted)
@@ -59,14 +59,15 @@ class SearchKernels:
         return [kernel for kernel in self.wanted if kernel.problem == problem]
 
     def reason_to_pass(self, candidate: Candidate) -> str | None:
-        """Why a candidate is not to be built now; None where it is there."""
+        """Why a candidate cannot be built now; None if it is compiled."""
         came = self._came(candidate.leaf)
         if came is None and candidate.leaf not in self.wanted:
             return NOT_WANTED
         return (self._reason or (TOO_LATE if self._is_long else BEING_COMPILED)) if came is None else came or None
 
     def want(self, then: Callable[[], None] | None) -> None:
-        """Have them compiled: in the background for a search inside a call, which ``then`` is to repeat."""
+        """Compile the kernels. For a search inside a call that is in the background, and ``then`` repeats the
+        search."""
         search = self._search
         self._reason = compile_queue().want(
             self.wanted, search.device, Priority.SEARCH if then is None else Priority.BACKGROUND,
@@ -75,12 +76,12 @@ class SearchKernels:
         )  # fmt: skip
 
     def _moment_s(self, share: float) -> float:
-        """When this share of the budget will have been spent."""
+        """The moment when this share of the budget will be spent."""
         budget = self._search.budget
         return perf_counter() + max(budget.left_us - (1 - share) * budget.total_us, 0.0) / 1e6
 
     def wait(self) -> bool:
-        """Wait until more has come than before, within the time that a long search has for that; whether it has."""
+        """Wait for another kernel within the time of a long search; whether one came."""
         search, queue = self._search, compile_queue()
         if not self._is_long or self._reason is not None:
             return False
@@ -95,7 +96,7 @@ class SearchKernels:
         return queue.wait(more, self._moment_s(share)) and self._seen > before
 
     def wait_for_all(self) -> None:
-        """Wait until all have come, for so long as a search waits that has no time for compilers."""
+        """Wait for all kernels, up to the limit of a short search."""
         until_s, of = perf_counter() + WAITED_S, len(self.wanted)
         while self.wanted and self._reason is None:
             came = self._count()
@@ -114,14 +115,14 @@ class SearchKernels:
 
 
 def is_long(budget: Budget) -> bool:
-    """Whether a search has time for compilers."""
+    """Whether a search has time to wait for compilers."""
     return budget.total_us >= _LONG_US
 
 
 @contextmanager
 def begun_early(search: Search) -> Iterator[None]:
-    """Compilers start, and inside compile the first kernels of a long search while this process loads libraries. Where
-    the search fails, none are compiled for it any more."""
+    """Start compilers, and inside compile the first kernels of a long search while this process loads libraries. If the
+    search fails, its remaining kernels are dropped."""
     queue, first = compile_queue(), list[Candidate]()
     with search.budget.paused():
         queue.start(search.device)
@@ -144,8 +145,7 @@ def compiling(
     afresh: bool,
     then: Callable[[], None] | None,
 ) -> Iterator[SearchKernels]:
-    """Inside, kernels are compiled for a search. One inside a call, which is to be repeated by ``then``, waits for
-    none."""
+    """Inside, kernels are compiled for a search. A search inside a call waits for none, and ``then`` repeats it."""
     has_time, queue = then is None and is_long(search.budget), compile_queue()
     with queue.timing():
         if has_time:
@@ -155,7 +155,7 @@ def compiling(
                 wanted = _for_a_short_search(search, direct, most_chains, afresh=afresh, in_call=then is not None)
         kernels = SearchKernels(search, wanted, is_long=has_time)
         try:
-            with search.budget.paused():  # what is loaded is no cost of this problem
+            with search.budget.paused():  # loading is not charged to this problem
                 kernels.want(then)
                 if then is None and not has_time:
                     kernels.wait_for_all()
@@ -168,8 +168,8 @@ def compiling(
 def _for_a_short_search(
     search: Search, direct: Sequence[Candidate], most_chains: int | None, *, afresh: bool, in_call: bool
 ) -> list[Candidate]:
-    """Where it is made ``afresh``, what was fastest before; then what promises most of the problem's own, or of
-    problems inside rewrites where it has none."""
+    """If the search is made ``afresh``, the previously fastest kernels; then the most promising of the problem itself,
+    or of inner problems if it has none."""
     own, queue = promising(search, direct) or worth_compiling(search, direct, most_chains), compile_queue()
     before = _fastest_before(search, direct) if afresh else []
     begun = [] if in_call else [kernel for kernel in own if queue.is_wanted(kernel, search.device)]
@@ -180,10 +180,10 @@ def _for_a_short_search(
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:
-    """What a long search has compiled: the first few of the problem itself and one of each problem inside a rewrite,
-    then the next few and the next of each, …
+    """The kernels of a long search: the first few of the problem itself and one of each inner problem, then the next
+    few and the next of each, and so on.
 
-    By those for parts of a batch nothing is gained but workspace, of which they hardly need any.
+    Parts of a split batch are left out: they save only workspace, and our kernels need hardly any.
     """
     own = promising(search, direct)
     inner = [chain.inner for chain in chains(search.problem, search.device)[0][:most_chains] if not chain.splits]
@@ -193,7 +193,7 @@ def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: in
 
 
 def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
-    """What has to be compiled, is allowed and did not fail before, the most promising first."""
+    """Kernels to compile: allowed, not failed before, most promising first."""
     kernels = [c for c in listed if c.compiles and is_compiled_apart(c) and listing.objection(c, search.policy) is None]
     if not kernels:
         return []
@@ -203,15 +203,14 @@ def promising(search: Search, listed: Iterable[Candidate]) -> list[Candidate]:
 
 
 def likely(search: Search) -> list[Candidate]:
-    """The most promising kernels of the problem itself. No library is asked for them, so that they can be compiled
-    while libraries are loaded."""
+    """The most promising kernels of the problem itself. Asks no library, so they can compile while libraries load."""
     members = (member for member in backends(search.problem.kind) if isinstance(member, Compiles))
     offers = (offer for each in members for offer in each.candidates(search.problem, search.device, search.policy))
     return promising(search, listing.candidates(offers))
 
 
 def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
-    """The kernels that the store has times of, the fastest first."""
+    """Kernels with times in the store, fastest first."""
     recall = search.recall()
     found = recall.known([*direct, *recall.beyond(direct)]).values()
     timed = [(each.measurement.device_us.value, each.candidate.leaf) for each in found if each.measurement is not None]
@@ -219,8 +218,8 @@ def _fastest_before(search: Search, direct: Sequence[Candidate]) -> list[Candida
 
 
 def _inside(search: Search, inner: Problem, own: Sequence[Candidate]) -> list[Candidate]:
-    """What promises most of a problem inside a rewrite; where that gains little, of other algorithms than the
-    problem's own, for which no library is asked."""
+    """The most promising kernels of an inner problem. If that gains little, only algorithms that the problem itself
+    does not have, which need no library."""
     within = replace(search, problem=inner)
     if not _gains_little(inner, search.problem, own):
         return promising(within, listing.candidates(search.offers(inner)))
@@ -231,8 +230,8 @@ def _inside(search: Search, inner: Problem, own: Sequence[Candidate]) -> list[Ca
 
 
 def _gains_little(inner: Problem, problem: Problem, own: Sequence[Candidate]) -> bool:
-    """Where kernels compute the problem itself with its epilogue and channels last: the same kernels with less of it,
-    or in planes."""
+    """Whether kernels already compute the problem with its epilogue and channels last: then the inner problem has the
+    same kernels with less fused, or in NCHW."""
     if not (isinstance(problem, ConvProblem) and isinstance(inner, ConvProblem)):
         return False
     in_planes = problem.x.layout is Layout.NHWC and inner.x.layout is Layout.NCHW

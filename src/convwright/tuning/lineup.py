@@ -1,4 +1,4 @@
-"""The order in which a search looks at candidates. Rewrites are planned only when it is their turn."""
+"""The order in which a search times candidates. Rewrites are planned only at their turn."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
 from convwright.tuning.ranking import Rank
 
-# So many candidates of the problem itself come before the first rewritten one; where all chains of rewrites are
-# planned, as many as there are within this share of the budget. Where only some are planned, that is as long as so much
-# is left: planning one asks every backend about another problem.
+# _BEFORE_REWRITES candidates of the problem itself come before the first rewritten one; if all chains are planned, as
+# many as fit into the share _BEFORE_ALL of the budget. If only some are planned, planning stops when less than that
+# share is left: each asks every backend about another problem.
 _BEFORE_REWRITES, _BEFORE_ALL = 8, 0.15
 _LEAST_LEFT = 0.6
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The candidates of one backend that wait, how many were taken, how long that took, and the best time of any."""
+    """A backend's waiting candidates, its number of turns, their total time, and its best time."""
 
     waiting: deque[Candidate] = field(default_factory=deque)
     taken: int = 0
@@ -32,17 +32,16 @@ class _Queue:
 
 
 class Lineup:
-    """PyTorch's own call, what has been compiled by now, then what is quick to build, some rewrites among it. What a
-    library links at its first run comes behind them, then what has still to be compiled, and last what nobody compiles
-    since it is not allowed.
+    """Yields candidates in this order: PyTorch's own call, kernels compiled by now, candidates that are quick to build
+    (with some rewrites among them), candidates whose libraries link at their first run, kernels still to be compiled,
+    and kernels that are never compiled because the policy forbids them.
 
-    Backends take turns, each with its most promising candidate first, one whose candidates take long to be made ready
-    and looked at less often, and one whose are fast more often: who listens to the lineup tells it with ``hear`` what
-    was seen. One that is five times slower than the best has every fifth turn. ``listed`` are all candidates that are
-    known of so far, and ``refusals`` what cannot be. ``most_chains`` is how many chains of rewrites are planned, None
-    all there are; ``is_built`` tells what is compiled by now, ``wait`` waits for more of it, ``kernels_of`` names what
-    is compiled for a problem inside a rewrite, and ``is_allowed`` tells what may be chosen; ``rank`` puts the most
-    promising first.
+    Backends take turns, each with its most promising candidate first. Slow preparation or slow results make a backend's
+    turns rarer: one that is five times slower than the best gets every fifth turn. The caller reports each result with
+    ``hear``. ``listed`` are all candidates known so far, ``refusals`` the impossible rewrites. ``most_chains`` limits
+    the chains of rewrites, None means all. ``is_built`` says what is compiled by now, ``wait`` waits for more,
+    ``kernels_of`` names the kernels compiled for an inner problem, ``is_allowed`` applies the policy, and ``rank``
+    sorts by promise.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Lineup:
         yield from (*self._compiled, *self._forbidden)
 
     def hear(self, candidate: Candidate, look_us: float) -> None:
-        """A candidate was looked at, and took so long."""
+        """Report the time of a candidate."""
         queue = self._queues.get(candidate.backend)
         if queue is not None:
             queue.best_us = look_us if queue.best_us is None else min(queue.best_us, look_us)
@@ -107,12 +106,12 @@ class Lineup:
                 self._queues.setdefault(candidate.backend, _Queue()).waiting.append(candidate)
 
     def _enter_built(self) -> None:
-        """What has been compiled meanwhile is no more kept back."""
+        """Release candidates that have been compiled meanwhile."""
         waiting, self._compiled = self._compiled, []
         self._enter(waiting)
 
     def _turns(self, most: int | None = None, *, while_left: float | None = None) -> Iterator[Candidate]:
-        """Candidates by turns, so many at the most, while this share of the budget is left."""
+        """Candidates in turns, at most ``most``, while this share of the budget is left."""
         taken = 0
         while taken != most and (while_left is None or self._budget.has(while_left)):
             candidate = self._next()
@@ -124,8 +123,8 @@ class Lineup:
             self._enter_built()
 
     def _next(self) -> Candidate | None:
-        """The first of the queue whose turn it is. The baseline is before all, and behind it what has been compiled:
-        it promised more than others, is built in no time, and a search may be made for its sake."""
+        """The first candidate of the queue whose turn it is. The baseline is first of all, then compiled kernels: they
+        were the most promising, cost nothing to build, and a search may be made for their sake."""
         queues = [queue for queue in self._queues.values() if queue.waiting]
         if not queues:
             return None
@@ -135,8 +134,8 @@ class Lineup:
         turn_us = spent_us / max(taken, 1)
 
         def weight(queue: _Queue) -> float:
-            """How often it had its turn, twice that where its turns are as long as others', times how many times slower
-            than the best it is as far as is known."""
+            """The number of turns so far, weighted by their length and by how many times slower than the best the
+            backend is, as far as known."""
             turns = queue.taken + queue.spent_us / turn_us if turn_us > 0 else queue.taken
             return (turns + 1) * (queue.best_us / best_us if queue.best_us is not None else 1.0)
 
@@ -149,8 +148,8 @@ class Lineup:
         return queue.waiting.popleft()
 
     def _plan_rewrites(self) -> None:
-        """All chains, or the most promising ones while there is time. After that only around compiled kernels, since no
-        backend is asked for those."""
+        """Plan all chains, or the most promising while there is time. Later ones are planned only around compiled
+        kernels, which needs no backend."""
         problem, device, promising = self._asked
         possible, self.refusals = chains(problem, device)
         rewritten: list[Candidate] = []

@@ -1,4 +1,4 @@
-"""Every way of computing a problem: each backend's offers, and rewrites around the most promising."""
+"""List every way to compute a problem: each backend's offers, and rewrites around the most promising."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
 from convwright.tuning.chains import Step, chains
 
-# These backends only lay weights in another order, but for oneDNN, which packs them as it likes.
+# These backends use weights as they are or reorder them; oneDNN packs them into a format of its own.
 _PACKS_NOTHING, _PACKS = ("torch", "cudnn"), ("onednn",)
 
 Promising = Callable[[Problem], Sequence[Candidate]]
@@ -42,18 +42,18 @@ def direct(problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]
 
 
 def tiny(device: DeviceFacts) -> ConvProblem:
-    """The least problem that everything serves, for what is done once per process."""
+    """A tiny problem that every backend supports, for one-time setup."""
     return ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3), layout="nhwc", dtype="fp16" if device.kind == "cuda" else "fp32")
 
 
 @lru_cache
 def load(device: DeviceFacts) -> None:
-    """Import what backends need to list candidates, which is no cost of the problem that happens to come first."""
+    """Import what backends need to list candidates, so that the first problem is not charged for it."""
     direct(tiny(device), device, Policy())
 
 
 def of_family(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
-    """What there is that could be called ``algorithm``: of one backend, or of rewrites around any."""
+    """Offers that may be called ``algorithm``: of one backend, or of rewrites around any."""
     if "(" in algorithm:
         exact = with_id(algorithm, problem, device, policy)
         return [exact] if exact is not None else rewritten(problem, device, policy)
@@ -68,25 +68,25 @@ def of_family(algorithm: str, problem: Problem, device: DeviceFacts, policy: Pol
 
 
 def member_of(candidate: Candidate) -> Backend:
-    """The backend that made a candidate, which is no rewrite."""
+    """The backend of a candidate that is not a rewrite."""
     problem: Problem = candidate.problem
     return backend(candidate.backend, problem.kind)
 
 
 def _backend_of(algorithm: str, problem: Problem) -> Backend | None:
-    """The backend that a name begins with; None where there is none of that name."""
+    """The backend that a name begins with; None if there is none."""
     family = algorithm.partition("/")[0]
     return backend(family, problem.kind) if family in registry.names(problem.kind) else None
 
 
 def spelled(algorithm: str, problem: Problem) -> str:
-    """An algorithm's name as candidates have it, where its backend knows other names for it."""
+    """The canonical name of an algorithm, if its backend knows aliases."""
     member = _backend_of(algorithm, problem)
     return member.spelled(algorithm, problem) if isinstance(member, Configurable) else algorithm
 
 
 def spaced(algorithm: str) -> str:
-    """A name as ids have it, where spaces in it are others.
+    """A name with the spaces of ids.
 
     >>> spaced("relayout(nhwc,pad-c( 4,  cudnn/engine-48[k2=1,k13=2] ))")
     'relayout(nhwc, pad-c(4, cudnn/engine-48[k2=1,k13=2]))'
@@ -96,13 +96,13 @@ def spaced(algorithm: str) -> str:
 
 
 def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
-    """Configurations near that of a candidate, of a backend that has more of them than it lists."""
+    """Configurations close to a candidate's, if its backend has more than it lists."""
     member = member_of(candidate) if candidate.inner is None else None
     return member.variants(candidate, device, goes_on) if isinstance(member, Configurable) else iter(())
 
 
 def with_id(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate | None:
-    """The candidate that has this id, with any number of rewrites around it; None where there is none."""
+    """The candidate with this id, including any rewrites around it; None if there is none."""
     if "(" not in id_:
         return next((c for c in candidates(_called(id_, problem, device, policy)) if c.id == id_), None)
     for step, inner_id in inside(id_, problem, device):
@@ -113,7 +113,7 @@ def with_id(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> 
 
 
 def inside(id_: str, problem: Problem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
-    """The outermost rewrite of an id, as far as it can be applied to ``problem``, and the id of what stands in it."""
+    """The outermost rewrite of an id applied to ``problem``, in each possible form, and the id inside it."""
     for step in _steps(id_.partition("(")[0], problem, device):
         if isinstance(step, Refusal):
             continue
@@ -123,13 +123,13 @@ def inside(id_: str, problem: Problem, device: DeviceFacts) -> Iterator[tuple[St
 
 
 def forms(name: str, problem: Problem, device: DeviceFacts) -> tuple[list[str], list[Refusal]]:
-    """How the rewrite of this name can stand around what computes ``problem``, and why not otherwise."""
+    """The forms in which the rewrite ``name`` can wrap ``problem``, and refusals for the others."""
     steps = list(_steps(name, problem, device))
     return [f"{_start(s)}…)" for s in steps if isinstance(s, Step)], [s for s in steps if isinstance(s, Refusal)]
 
 
 def _steps(name: str, problem: Problem, device: DeviceFacts) -> Iterator[Step | Refusal]:
-    """The rewrite of this name with each of the arguments that it can have, or why it has not."""
+    """The rewrite ``name`` with each of its possible arguments, or a refusal."""
     for each in (each for each in REWRITES if each.kind == problem.kind and each.name == name):
         for arguments in each.arguments(problem, device):
             yield arguments if isinstance(arguments, Refusal) else Step(each, problem, arguments)
@@ -140,7 +140,7 @@ def _start(step: Step) -> str:
 
 
 def _called(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
-    """Offers among which the candidate with this id is, if there is one: few besides where a backend can tell."""
+    """Offers that include the candidate with this id, if it exists; few others if a backend can tell."""
     member = _backend_of(id_, problem)
     if member is None:
         return []
@@ -151,17 +151,17 @@ def _called(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> 
 
 
 def known(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate that has this id, which must exist."""
+    """The candidate with this id, which must exist."""
     candidate = with_id(id_, problem, device, policy)
     if candidate is None:
-        raise BackendError(f"{id_} was measured, but is no candidate for {problem.key}")
+        raise BackendError(f"{id_} was measured, but is not a candidate for {problem.key} here")
     return candidate
 
 
 def rewritten(problem: Problem, device: DeviceFacts, policy: Policy, promising: Promising | None = None) -> list[Offer]:
-    """Chains of one or two rewrites around those candidates for their inner problem that ``promising`` names.
+    """Chains of one or two rewrites around the candidates that ``promising`` names for their inner problem.
 
-    By default, where nothing was measured, these are the first of each backend.
+    The default, when nothing was measured, is the first candidate of each backend.
     """
     promising = promising or (lambda inner: first_of_each(candidates(direct(inner, device, policy)), policy))
     possible, refused = chains(problem, device)
@@ -174,25 +174,25 @@ def inner_problems(problem: Problem, device: DeviceFacts) -> list[Problem]:
 
 
 def first_of_each(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
-    """Of each backend the candidate that it puts first and policy allows."""
+    """For each backend, the first candidate that the policy allows."""
     allowed = [candidate for candidate in listed if objection(candidate, policy) is None]
     return list({candidate.backend: candidate for candidate in reversed(allowed)}.values())[::-1]
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
-    """Make a candidate, rewritten or not, ready to run."""
+    """Build a candidate, with its rewrites, into a plan."""
     return wrap_plan(candidate, lambda leaf: member_of(leaf).build(leaf, device))
 
 
 def overwrites(candidate: Candidate) -> frozenset[str]:
-    """The roles of operands in whose memory a candidate may write its output."""
+    """The roles of operands that a candidate may overwrite with its output."""
     member = None if candidate.inner is not None else member_of(candidate)
     return member.overwrites(candidate) if isinstance(member, Overwrites) else frozenset()
 
 
 def packed_bytes(candidate: Candidate) -> int | None:
-    """What a candidate's weight takes when it is packed, before anything is built; None where its backend does not
-    say, and where it reads no weight."""
+    """The size of a candidate's packed weight, before it is built; None if its backend does not say, or if it reads no
+    weight."""
     leaf, spec = candidate.leaf, candidate.leaf.problem.operands.get(Role.W)
     if spec is None:
         return None
@@ -204,18 +204,18 @@ def packed_bytes(candidate: Candidate) -> int | None:
 
 
 def only_here(candidate: Candidate) -> str | None:
-    """Why no other process can run a candidate; None where any can."""
+    """Why only this process can run a candidate; None if others can."""
     member = member_of(candidate.leaf)
     return member.only_here if isinstance(member, OnlyHere) else None
 
 
 def fingerprints(device: DeviceFacts, kind: str = "conv") -> list[str]:
-    """Every backend for problems of a kind as it is now: where one is another, there is something else to be found."""
+    """Fingerprints of all backends for a kind of problem. A changed one means other results are possible."""
     return [f"{member.name} ({member.fingerprint(device)})" for member in backends(kind)]
 
 
 def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
-    """What must be the same for a finding about this candidate to count."""
+    """The fingerprint that must match for a finding about this candidate to count."""
     member = member_of(candidate.leaf)
     if _fingerprints_candidates(type(member)):
         return cast(FingerprintsCandidates, member).fingerprint_of(candidate.leaf, device)
@@ -224,12 +224,12 @@ def fingerprint(candidate: Candidate, device: DeviceFacts) -> str:
 
 @cache
 def _fingerprints_candidates(backend_type: type) -> bool:
-    """Whether candidates of such a backend have fingerprints of their own. Looking for methods takes 10 µs."""
+    """Whether a backend gives candidates their own fingerprints. Cached: looking for methods takes 10 µs."""
     return issubclass(backend_type, FingerprintsCandidates)
 
 
 def names(listed: Iterable[Candidate]) -> str:
-    """What there is, without configurations, as the end of a sentence."""
+    """Candidate names without configurations, for the end of a sentence."""
     return ", ".join(sorted({candidate.family for candidate in listed})) or "none without a rewrite"
 
 
@@ -242,7 +242,7 @@ def refusals(offers: Iterable[Offer]) -> list[Refusal]:
 
 
 def spread(listed: Sequence[Candidate]) -> list[Candidate]:
-    """The first of each backend, then the second of each, …: each backend puts its most promising first."""
+    """The first of each backend, then the second of each, and so on: each lists its most promising first."""
     ranks: dict[str, int] = {}
     keyed = []
     for position, candidate in enumerate(listed):
@@ -253,7 +253,7 @@ def spread(listed: Sequence[Candidate]) -> list[Candidate]:
 
 
 def objection(candidate: Candidate, policy: Policy) -> str | None:
-    """Why ``policy`` does not allow a candidate as it is known before anything runs, or None where it does."""
+    """Why ``policy`` forbids a candidate, judged before it runs; None if it allows it."""
     return policy.objection(
         workspace_bytes=candidate.workspace_bytes,
         arithmetic=candidate.arithmetic,

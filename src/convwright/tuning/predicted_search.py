@@ -1,4 +1,4 @@
-"""A search that a model of the device makes: it chooses without running anything, or says which candidates run."""
+"""Searches by a model of the device: choose without running anything, or select the candidates to run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NOTHING_RAN = "was not measured: mode predict runs nothing"
 
 
 def by_prediction(search: Search) -> Findings:
-    """A choice by predicted times, and by measured ones where the store has them. What is chosen is kept in the store
-    with its mode."""
+    """A choice by predicted times, or by measured ones if the store has them. The store keeps the choice with its
+    mode."""
     search = replace(search, mode=Mode.PREDICT)
     rows, known, refused = _rows(search)
     verdicts = choose_predicted(rows, own_of(rows, search.policy), search.policy, careful=search.device.present)
@@ -43,7 +43,7 @@ def by_prediction(search: Search) -> Findings:
 
 
 def eager_choice(found: Findings, extra_us: Callable[[Candidate], float] | None) -> Finding | None:
-    """What an eager call runs of a choice by prediction, which weighs what a candidate adds on the host."""
+    """The choice of an eager call by prediction, which counts a candidate's additional host time."""
     rows = list((found.predictions or {}).values())
     verdicts = choose_predicted(
         rows, own_of(rows, found.policy), found.policy, extra_us=extra_us, careful=found.device.present
@@ -53,7 +53,7 @@ def eager_choice(found: Findings, extra_us: Callable[[Candidate], float] | None)
 
 
 def promising(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
-    """PyTorch's own call, and the few candidates that may be the fastest; all where nothing is predicted."""
+    """PyTorch's own call and the few candidates that may be fastest; all if nothing is predicted."""
     rows, _, _ = _rows(search)
     verdicts = choose_predicted(rows, None, search.policy)
     likely = worth_running(verdicts, search.policy)
@@ -73,7 +73,7 @@ def _rows(search: Search) -> tuple[list[Predicted], dict[str, Finding], list[Ref
 
 
 def _as_known(row: Predicted, known: dict[str, Finding], search: Search) -> Predicted:
-    """A row with the time that was measured, where the store has one, or with the reason why it failed."""
+    """A row with its measured time from the store, if any, or with the reason why it failed."""
     finding = known.get(row.candidate.id)
     if finding is None:
         return row

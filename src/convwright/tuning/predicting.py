@@ -1,4 +1,4 @@
-"""What every candidate of a problem should take on a device, whether or not that is in this machine. Nothing runs."""
+"""Predict the time of every candidate of a problem on any device. Nothing runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from convwright.prediction.rates import rates_of
 from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 
-# How algorithms are called that read a weight in another form, which a kernel of its own makes.
+# The suffix of algorithms that read a weight packed by a kernel of its own.
 _PACKED = "-packed"
 
 
 def everything(
     problem: Problem, device: DeviceFacts, policy: Policy, predictor: Predictor
 ) -> tuple[list[Candidate], list[Refusal]]:
-    """The candidates of a problem, with rewrites around those of each backend that are predicted to be the fastest, and
-    what was refused. Where the device is not in this machine, PyTorch's own call is added, which no library plans."""
+    """The candidates of a problem, including rewrites around those predicted to be fastest for each backend, and the
+    refusals. For a device not in this machine, PyTorch's own call is added, which no library plans."""
 
     def promising(inner: Problem) -> list[Candidate]:
         offered = listing.candidates(listing.direct(inner, device, policy))
@@ -44,8 +44,8 @@ def everything(
 
 
 def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]:
-    """PyTorch's own call on a GPU that is not in this machine, where PyTorch cannot be asked for it: with TF32 and
-    without it where that is a matter."""
+    """PyTorch's own call on a GPU that is not in this machine, where PyTorch cannot be asked: with and without TF32 if
+    that makes a difference."""
     if device.present or device.kind != "cuda" or problem.dtype.narrow:
         return ()
     switched = problem.dtype is DType.FP32 and problem.kind in ("conv", "linear")
@@ -63,7 +63,7 @@ def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]
 def predicted(
     candidates: Sequence[Candidate], device: DeviceFacts, policy: Policy, predictor: Predictor
 ) -> list[Predicted]:
-    """What is predicted of each candidate."""
+    """The prediction for each candidate."""
     predictions = predictor.predict_all(candidates, device)
     return [
         Predicted(
@@ -75,13 +75,13 @@ def predicted(
 
 
 def own_of(rows: Iterable[Predicted], policy: Policy) -> Predicted | None:
-    """PyTorch's own call as its flags make it."""
+    """PyTorch's own call under its current flags."""
     own = (row for row in rows if is_torch(row.candidate) and row.candidate.inner is None)
     return next((each for each in own if each.objection is None), None)
 
 
 def _memory_bytes(candidate: Candidate) -> int | None:
-    """Operands, result and workspace; None where only building tells the workspace."""
+    """Bytes of operands, result and workspace; None if the workspace is unknown before building."""
     if candidate.workspace_bytes is None:
         return None
     problem: Problem = candidate.problem
@@ -91,7 +91,7 @@ def _memory_bytes(candidate: Candidate) -> int | None:
 def _with_packing(
     prediction: Prediction | None, candidate: Candidate, device: DeviceFacts, policy: Policy
 ) -> Prediction | None:
-    """The time of a call, with the copy of a packed weight where weights change between calls."""
+    """The time of a call, including the packing of a weight that changes between calls."""
     leaf = candidate.leaf
     if prediction is None or policy.weights is Weights.CONSTANT or not leaf.algorithm.endswith(_PACKED):
         return prediction

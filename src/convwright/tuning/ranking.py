@@ -14,12 +14,12 @@ from convwright.prediction.estimates import ESTIMATES
 from convwright.prediction.physics import least_us, moved_bytes, times_idle
 from convwright.tuning.listing import spread
 
-# The most promising first.
+# Sorts candidates, most promising first.
 Rank = Callable[[Sequence[Candidate]], list[Candidate]]
 
-# Each further configuration of an algorithm counts as so much slower.
+# Each further configuration of an algorithm counts as slower by this share.
 _BEHIND = 1 / 6
-# In less time than this almost nothing is compiled.
+# With less time than this almost nothing is compiled.
 _LEAST_WITHIN_US = 1e6
 
 
@@ -29,11 +29,10 @@ def by_promise(
     predictor: Predictor = ESTIMATES,
     within_us: float = inf,
 ) -> list[Candidate]:
-    """By what they need at least; those that need the same in the order in which their backends believe in them, behind
-    all others where their tiles are mostly idle. Within a backend, candidates with a prediction change places so that
-    the fastest comes first.
+    """Sort by least time needed; ties keep their backends' order, after all others if their tiles are mostly idle.
+    Within a backend, candidates with predictions are sorted among themselves, fastest first.
 
-    What takes long to compile comes later, the more so the less time there is (``within_us``).
+    Candidates that take long to compile come later, especially if there is little time (``within_us``).
     """
 
     def need(candidate: Candidate) -> tuple[float, int, int]:
@@ -54,8 +53,8 @@ def by_promise(
 
 
 def _by_prediction(group: Sequence[tuple[float, Candidate]]) -> list[Candidate]:
-    """The fastest first. Configurations of an algorithm differ by less than predictions err, so each further one counts
-    as slower."""
+    """Fastest first. Configurations of an algorithm differ by less than the error of predictions, so each further one
+    counts as slower."""
     ahead = Counter[str]()
     promised: list[tuple[float, Candidate]] = []
     for time_us, candidate in group:

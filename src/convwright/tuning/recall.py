@@ -1,4 +1,4 @@
-"""What the store knows of a problem, and what a search has to tell it."""
+"""The store's knowledge of a problem, and what a search adds to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 
 _WITHIN, _CHOSE = "within µs: ", "chose "
-# The modes of searches that find out as much as one of this mode; of others, quick and full ones.
+# Modes that find at least as much as each mode.
 _AS_THOROUGH = {
     Mode.FULL: (Mode.FULL,),
     Mode.PREDICT_TOP: (Mode.PREDICT_TOP, Mode.QUICK, Mode.FULL),
@@ -30,9 +30,9 @@ _AS_THOROUGH = {
 
 
 class Recall:
-    """The store's knowledge of one problem on one device, read once. What was found out under other versions does not
-    count. ``scope`` says what a search of this kind looks for: the problem itself, or also rewrites of it. Where nobody
-    limits the workspace, the policy's limit ``follows_memory``. No search that had less than ``budget_us`` counts."""
+    """The store's findings for one problem on one device, read once. Findings of other versions do not count.
+    ``scope`` is what a search covers: the problem itself, or also rewrites of it. If nobody limits the workspace, the
+    policy's limit ``follows_memory``. Searches that had less than ``budget_us`` do not count."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Recall:
         return self.store.quarantined(self.problem.key, self.device.key)
 
     def finding(self, candidate: Candidate) -> Finding | None:
-        """What is known of a candidate: measured, failed, or in quarantine since it took a process with it."""
+        """The finding for a candidate: measured, failed, or quarantined since it crashed a process."""
         entry, bad = self._stored.get(candidate.id), self._quarantined.get(candidate.id)
         if entry is None and bad is None:
             return None
@@ -75,25 +75,25 @@ class Recall:
         return None
 
     def known(self, listed: Iterable[Candidate]) -> dict[str, Finding]:
-        """What is known of each, by its id."""
+        """The findings for candidates, by id."""
         return {candidate.id: finding for candidate in listed if (finding := self.finding(candidate)) is not None}
 
     def tried(self, mode: Mode, direct: Sequence[Candidate]) -> tuple[str, ...] | None:
-        """What an earlier search tried under the same permission that was at least as thorough and knew all of
-        ``direct``; None where there was none."""
+        """The candidates of an earlier search that had the same permission, was at least as thorough and knew all of
+        ``direct``; None if there was none."""
         done = [ids for had_us, ids in self._done(mode) if had_us >= self._budget_us]
         if not done:
-            return None  # and nobody need be asked what is installed, which may load libraries
+            return None  # no need to ask what is installed, which may load libraries
         stamps = {*listing.fingerprints(self.device, self.problem.kind), *map(self._stamp, direct)}
         return next((ids for ids in done if stamps <= set(ids)), None)
 
     def was_hurried(self, mode: Mode) -> bool:
-        """Whether an earlier search was as thorough, but had less time than is given now."""
+        """Whether an earlier search was as thorough, but had less time than this one."""
         return any(had_us < self._budget_us for had_us, _ in self._done(mode))
 
     def beyond(self, listed: Iterable[Candidate]) -> list[Candidate]:
-        """The candidates that the store has findings of and that are not ``listed``: rewritten ones, and
-        configurations that a search came upon, whoever made it."""
+        """Candidates with findings in the store that are not ``listed``: rewrites, and configurations that any search
+        came upon."""
         known = {candidate.id for candidate in listed}
         named = (
             listing.with_id(id_, self.problem, self.device, self.policy) for id_ in self._stored if id_ not in known
@@ -101,16 +101,16 @@ class Recall:
         return [candidate for candidate in named if candidate is not None]
 
     def is_settled(self, mode: Mode) -> bool:
-        """True where an earlier search under the same permission was at least as thorough and knew every backend as it
-        is now, so that it knew of all that there is."""
+        """Whether an earlier search with the same permission was at least as thorough and knew every backend in its
+        present version."""
         return self.tried(mode, ()) is not None
 
     def measured(self) -> dict[str, Measurement]:
-        """All measurements, under whatever versions they were taken."""
+        """All measurements, of all versions."""
         return {id_: entry.measurement for id_, entry in self._stored.items() if entry.measurement is not None}
 
     def record(self, fresh: Iterable[Finding], mode: Mode) -> None:
-        """Keep what was measured, and what failed; not what is unstable, which nobody is to believe later."""
+        """Store measurements and failures, but no unstable times, which later processes should not trust."""
         observations = list[Observation]()
         for finding in fresh:
             if finding.failure is not None or (finding.measurement is not None and not finding.unstable):
@@ -120,7 +120,7 @@ class Recall:
         self.store.observe(observations)
 
     def _observation(self, finding: Finding, fingerprint: str, mode: Mode) -> Observation:
-        """What a search saw of a candidate. It keeps no times of single rounds."""
+        """What a search observed of a candidate, without the times of single rounds."""
         return Observation(
             candidate=finding.candidate,
             device=self.device.key,
@@ -136,7 +136,7 @@ class Recall:
         )
 
     def record_search(self, mode: Mode, listed: Iterable[Candidate]) -> None:
-        """Keep that a search is done, and nothing of what it was to be done again for."""
+        """Record that a search is done, and clear the marks for repeating it."""
         entries = self.store.entries(self.problem.key, self.device.key)
         void = [id_ for id_, entry in entries.items() if _is_void(entry)]
         if void:
@@ -147,23 +147,23 @@ class Recall:
         self.store.record_search(self.problem.key, self.device.key, scope, stamps)
 
     def record_prediction(self, chosen: Candidate) -> None:
-        """Keep that a model chose this candidate, of which nothing was measured."""
+        """Record that a model chose this candidate without a measurement."""
         scope = self._scope(Mode.PREDICT, self._magnitude if self._follows_memory else self._limit)
         self.store.record_search(self.problem.key, self.device.key, scope, [f"{_CHOSE}{self._stamp(chosen)}"])
 
     def trying(self, candidate: Candidate) -> AbstractContextManager[None]:
-        """Around a first run. PyTorch's own call needs none: who uses PyTorch trusts it that far."""
+        """Guards a first run against crashes. PyTorch's own call needs no guard: its users trust it anyway."""
         if is_torch(candidate):
             return nullcontext()
         print_ = listing.fingerprint(candidate, self.device)
         return self.store.trying(self.problem.key, self.device.key, candidate.id, print_)
 
     def _stamp(self, candidate: Candidate) -> str:
-        """A candidate as it was when it was tried."""
+        """A candidate with its fingerprint at the time of the trial."""
         return f"{candidate.id} ({listing.fingerprint(candidate, self.device)})"
 
     def _done(self, mode: Mode) -> list[tuple[float, tuple[str, ...]]]:
-        """What earlier searches that were at least as thorough tried, and the time that each had."""
+        """The candidates of earlier searches that were at least as thorough, and the time of each search."""
         if self._rests_on_void:
             return []
         thorough = _AS_THOROUGH.get(mode, (Mode.QUICK, Mode.FULL))
@@ -171,13 +171,13 @@ class Recall:
 
     @once
     def _rests_on_void(self) -> bool:
-        """Whether findings on which earlier searches rest are to be made again."""
-        # On a device that is not in this machine nothing is measured in the place of what failed.
+        """Whether earlier searches rest on findings that must be measured again."""
+        # On an absent device nothing can be measured again.
         return any(_is_void(each) for each in self._entries.values() if each is None or self.device.present)
 
     def _searches(self, mode: Mode) -> Iterator[tuple[str, ...]]:
-        """What earlier searches tried under the same permission. Free memory changes from minute to minute, and a
-        search does not become a new one with a limit that follows it; any other limit counts to the byte."""
+        """The candidates of earlier searches with the same permission. A limit that follows free memory changes every
+        minute, which does not make a search another one; a limit set by a user counts to the byte."""
         known = (self._limit, self._magnitude)
         exact, rough = (self.store.search(self.problem.key, self.device.key, self._scope(mode, each)) for each in known)
         if exact is not None:
@@ -190,12 +190,12 @@ class Recall:
 
 
 def _is_void(entry: Stored | None) -> bool:
-    """True of what cannot be read, and of a want of memory: earlier versions kept it as the candidate's own failure."""
+    """True for an unreadable entry, and for lack of memory, which earlier versions stored as a candidate's failure."""
     return entry is None or (entry.failure is not None and says_out_of_memory(entry.failure))
 
 
 def _had_us(stamps: Iterable[str], mode: Mode) -> float:
-    """The time that a search had; earlier versions kept none, and searched as long as the mode does by itself.
+    """The budget of a search. Earlier versions did not record it and used the mode's default.
 
     >>> _had_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _had_us([], Mode.QUICK)
     (2000000, 200000.0)
@@ -205,12 +205,12 @@ def _had_us(stamps: Iterable[str], mode: Mode) -> float:
 
 
 def permission(policy: Policy, workspace: str) -> str:
-    """What searches under ``policy`` may choose, and by what, with so much ``workspace``: all that makes one of them
-    another."""
+    """What searches under ``policy`` may choose, by which objective, and with what ``workspace``: searches with the
+    same text are interchangeable."""
     rest = replace(policy, max_workspace_bytes=None, arithmetic=None)
     return f"{rest} {workspace} {','.join(sorted(policy.arithmetic or ()))}"
 
 
 def magnitude(nbytes: int) -> str:
-    """A limit as rough as free memory is, which changes from minute to minute."""
+    """A memory limit, rounded coarsely since free memory changes every minute."""
     return f"2^{nbytes.bit_length()}"

@@ -1,8 +1,7 @@
-"""A choice from the store alone: no backend is asked what there is, and nothing is measured.
+"""Choose from the store alone: no backend is asked for candidates, and nothing is measured.
 
-Listing everything takes cuDNN's planner tens of milliseconds in a new process. Where an earlier search knew of the
-same backends, what it measured says who may win; those candidates are made by their names, the cheapest first, until
-one is allowed.
+Listing everything takes cuDNN's planner tens of milliseconds in a new process. If an earlier search knew the same
+backends, its measurements show which candidates may win. They are made by name, cheapest first, until one is allowed.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from convwright.tuning.search import Search, baseline_of
 
 
 class Known(NamedTuple):
-    """PyTorch's own call, and of the others those that may win by their times."""
+    """PyTorch's own call, and the other candidates that may win by their times."""
 
     own: Finding
     others: tuple[Finding, ...]
 
     def winner(self, policy: Policy, eager: Eager | None) -> Finding | None:
-        """Who wins under ``policy``, in an eager call or in a captured one."""
+        """The winner under ``policy``, in an eager call or in a captured one."""
         verdict = choose([self.own, *self.others], self.own, policy, eager)[0]
         return verdict.finding if verdict.won else None
 
 
 def known(search: Search, recall: Recall, eager: Eager | None = None) -> Known | None:
-    """What the store's measurements lead to, whatever search made them; None where they tell nothing."""
+    """What the store's measurements lead to, whichever search made them; None if they do not suffice."""
     own = _own(search, recall) if recall.measured() else None
     if own is None or own.measurement is None:
         return None
@@ -47,8 +46,7 @@ def _own(search: Search, recall: Recall) -> Finding | None:
 
 
 def _cheapest(search: Search, recall: Recall, own: Finding, eager: Eager | None) -> Iterator[Finding]:
-    """Findings that may win by what they cost, up to the first that is allowed, also in an eager call, and those that
-    tie with it."""
+    """Findings by cost, up to the first that is allowed (also in an eager call), and those that tie with it."""
     policy, measured = search.policy, recall.measured()
     costs = {id_: cost_of(each, policy) for id_, each in measured.items() if id_ != own.candidate.id}
     if objection(own, own, policy) is None:

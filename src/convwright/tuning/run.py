@@ -1,4 +1,4 @@
-"""A search that measures: which candidates it takes, and what it knows of them in the end."""
+"""A measuring search: which candidates it takes, and what it knows of them at the end."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from convwright.tuning.trials.first_looks import glance
 from convwright.tuning.trials.measure import measure_candidates
 from convwright.tuning.trials.search_input import Hooks, SearchInput
 
-# One call may take this share of what is left of a budget; longer ones are compared with nothing.
+# A known candidate is timed again if one call takes at most this share of the remaining budget.
 _MOST_AGAIN = 0.05
 _IN_THIS_PROCESS = "was not tried: it is compiled in this process, for which only a full search has time"
 _NO_TIME = "was not tried: it is compiled in this process, for which there was no time"
-# That takes 0.3 to 0.7 s (H200). A search that has less left than this has other uses for it.
+# Compiling here takes 0.3 to 0.7 s (H200). A search with less time left has better uses for it.
 _LEFT_FOR_COMPILING_US = 3e6
 
 
 class Run:
-    """One search, to be made once. ``afresh`` measures again what earlier ones have settled; ``most_chains`` is how
-    many chains of rewrites are planned, None all there are."""
+    """One search, run once. ``afresh`` measures settled candidates again. ``most_chains`` limits the chains of
+    rewrites, None means all."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Run:
         self._search = search
         self._recall = search.recall(rewrites=rewrites)
         self._baseline = baseline_of(direct, search.policy)
-        # Where nothing is known of PyTorch's own call, the times of others are of another moment than its will be.
+        # If PyTorch's own call has no known time, known times of others cannot be compared with its new one.
         own = None if self._baseline is None else self._recall.finding(self._baseline)
         self._afresh = afresh or (self._baseline is not None and (own is None or own.measurement is None))
         self._known: dict[str, Finding] = {}  # filled as candidates are taken
@@ -59,30 +59,30 @@ class Run:
 
     @property
     def listed(self) -> list[Candidate]:
-        """All candidates that are known of by now."""
+        """All candidates known so far."""
         return self._lineup.listed
 
     @property
     def refusals(self) -> list[Refusal]:
-        """The rewrites that cannot be."""
+        """The rewrites that are impossible."""
         return self._lineup.refusals
 
     def measure(self) -> dict[str, Finding]:
-        """Measure, keep what was found out in the store, and give it back by candidate id."""
+        """Measure, store the findings, and return them by candidate id."""
         search = self._search
         measure = isolation.measure_candidates if search.isolate else measure_candidates
         fresh = measure(self._worth_measuring(self._lineup), self._contest(self._known))
         self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
-        # What was checked once is not given up for a later time without a check.
+        # A checked finding is not replaced by a later time without a check.
         better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
         self._recall.record(better, search.mode)
-        # What is yet to be compiled, was disturbed by other work or had no memory is for the next search.
+        # Kernels still compiling, disturbed times and lack of memory leave work for the next search.
         if not self._waiting and not search.is_open and not any(finding.is_open for finding in fresh):
             self._recall.record_search(search.mode, self.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
 
     def glance(self) -> list[Candidate]:
-        """What is allowed and need not be compiled, the fastest at a first look before all. Nothing of it is kept."""
+        """Allowed candidates that need no compiler, fastest first by quick timing. Stores nothing."""
         search = self._search
         ready = (
             candidate
@@ -100,12 +100,12 @@ class Run:
         )
 
     def _hear(self, candidate: Candidate, look_us: float) -> None:
-        """What may not be chosen makes nobody look slow."""
+        """Pass on a time, unless the policy forbids the candidate: its time says nothing about its backend."""
         if listing.objection(candidate, self._search.policy) is None:
             self._lineup.hear(candidate, look_us)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
-        """What is not settled, after PyTorch's own call, since only times of one search are to be compared."""
+        """Candidates that are not settled, after PyTorch's own call, since only times of one search are comparable."""
         own: Candidate | None = None
         for candidate in listed:
             finding = self._recall.finding(candidate)
@@ -121,7 +121,7 @@ class Run:
                 yield candidate
 
     def _can_be_timed_again(self, finding: Finding) -> bool:
-        """Whether there is time for calls of what is known, and for others beside it."""
+        """Whether there is time to measure a known candidate again, beside others."""
         measured = finding.measurement
         return measured is not None and measured.device_us.value <= _MOST_AGAIN * self._search.budget.left_us
 
@@ -143,7 +143,7 @@ class Run:
         return reason
 
     def _around(self, best: Candidate, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
-        """Configurations near one that was fast, which then belong to what is listed."""
+        """Configurations close to a fast one; they are added to the list."""
         for candidate in listing.variants(best, self._search.device, goes_on):
             if candidate not in self.listed:
                 self.listed.append(candidate)
@@ -151,19 +151,19 @@ class Run:
 
 
 def is_checked(finding: Finding) -> bool:
-    """True where a candidate failed, or was timed and its error looked at on as many kinds of data as are needed."""
+    """Whether a candidate failed, or was timed and checked on enough kinds of data."""
     measured = finding.measurement
     return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
 
 
 def _is_better(fresh: Finding) -> bool:
-    """Whether a new finding takes the place of one that is known."""
+    """Whether a new finding replaces a known one."""
     return is_checked(fresh) and not fresh.unstable
 
 
 def _is_settled(finding: Finding, search: Search) -> bool:
-    """True where nothing more need be found out: what a quick search timed, a full one times again, and who is to have
-    its energy measured has to be among the best first."""
+    """Whether nothing more is needed of a candidate. A full search repeats a quick search's times, and measuring energy
+    needs the candidate among the best."""
     measured = finding.measurement
     if measured is None:
         return is_checked(finding)

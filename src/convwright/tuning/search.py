@@ -1,4 +1,4 @@
-"""One search: what is asked for, under which permission, and by what means it is to be found out."""
+"""The input of one search: problem, policy, budget and means."""
 
 from __future__ import annotations
 
@@ -30,29 +30,28 @@ from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
 
 class Kernels(Protocol):
-    """What is compiled for a search."""
+    """The kernels compiled for a search."""
 
     def is_built(self, candidate: Candidate) -> bool:
-        """Whether a candidate can be built in no time."""
+        """Whether a candidate can be built at once."""
         ...
 
     def reason_to_pass(self, candidate: Candidate) -> str | None:
-        """Why a candidate is not to be built now, or None where it is compiled."""
+        """Why a candidate cannot be built now; None if it is compiled."""
         ...
 
     def of(self, problem: Problem) -> list[Candidate]:
-        """What is compiled for a problem, which may be inside a rewrite."""
+        """The kernels compiled for a problem, which may be inside a rewrite."""
         ...
 
     def wait(self) -> bool:
-        """Wait until more is compiled than before; False where that takes too long, or no more comes."""
+        """Wait for another kernel; False on timeout, or if none is coming."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is asked for, under which permission, and how it is to be found out. Where nobody limits the workspace, the
-    policy's limit ``follows_memory``."""
+    """The input of one search. If nobody limits the workspace, the policy's limit ``follows_memory``."""
 
     problem: Problem
     device: DeviceFacts
@@ -70,26 +69,26 @@ class Search:
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
 
     def offers(self, problem: Problem) -> list[Offer]:
-        """What there is for this problem, or for one inside of a rewrite, whose backends are asked once in a search."""
+        """The offers for a problem, or for one inside a rewrite; each is asked for once per search."""
         asked = problem, self.policy
         if asked not in self._listed:
             self._listed[asked] = listing.direct(problem, self.device, self.policy)
         return self._listed[asked]
 
     def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
-        """The most promising first."""
+        """Most promising first."""
         predictor = self.predictor or predictor_for(self.store, self.device)
         return by_promise(listed, self.device, predictor, self.budget.total_us or inf)
 
     @property
     def is_open(self) -> bool:
-        """True where something was refused by now that may be there another time."""
+        """Whether a refusal so far may not hold another time."""
         refusals = (refusal for offers in self._listed.values() for refusal in listing.refusals(offers))
         return any(map(may_pass, refusals))
 
     @property
     def runs(self) -> bool:
-        """False where nothing is run whatever is not known."""
+        """Whether this search may run anything."""
         return self.mode.measures and self.device.present
 
     @property
@@ -107,26 +106,29 @@ class Search:
 
 
 def check_objective(policy: Policy, device: DeviceFacts, mode: Mode, *, energy: bool) -> None:
-    """Energy takes seconds to be measured, and a counter."""
+    """Refuse energy where it cannot be measured: it needs a counter, and takes seconds."""
     if not energy and policy.objective is not Objective.ENERGY:
         return
     if mode is not Mode.FULL:
-        raise BadInput(f"energy is measured in mode full only, since it takes seconds a candidate, got mode {mode}")
+        raise BadInput(f"energy needs mode full, since it takes seconds per candidate, got mode {mode}")
     if counter_of(str(device.torch_name)).read_mj() is None:
-        raise BadInput(f"energy cannot be measured here: {device.name} has no counter that this process may read")
+        raise BadInput(
+            f"energy cannot be measured here: {device.name} has no counter that this process may read; "
+            "give another objective"
+        )
 
 
 def search_for(
     problem: Problem, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, budget: Budget
 ) -> Search:
-    """A search as it is asked for, with what ``policy`` leaves open filled in."""
+    """A search with the defaults that ``policy`` leaves open filled in."""
     follows_memory = policy.max_workspace_bytes is None
     known = resolved(policy, problem, device)
     return Search(problem, device, known, mode, store, budget, follows_memory=follows_memory)
 
 
 def resolved(policy: Policy, problem: Problem, device: DeviceFacts) -> Policy:
-    """``policy`` with PyTorch's permission and the default workspace filled in."""
+    """``policy`` with PyTorch's current flags and the default workspace filled in."""
     workspace = policy.max_workspace_bytes
     if workspace is None:
         free = free_memory_bytes(device)
@@ -135,6 +137,6 @@ def resolved(policy: Policy, problem: Problem, device: DeviceFacts) -> Policy:
 
 
 def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:
-    """PyTorch's own call as its flags make it."""
+    """PyTorch's own call under its current flags."""
     own = [candidate for candidate in listed if is_torch(candidate) and candidate.inner is None]
     return next((c for c in own if policy.arithmetic is None or c.arithmetic in policy.arithmetic), None)

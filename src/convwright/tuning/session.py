@@ -1,7 +1,7 @@
-"""What this process runs for each question: one store, one mode, one record per question.
+"""The answers of this process: for each question, the candidate to run. One store, one mode, one record per question.
 
-A question has two answers. An eager call weighs what a choice adds on the host; a captured call counts the device
-alone. Both come from the same findings, and both are known before anything is captured.
+A question has two answers. An eager call counts the additional host time of a choice; a captured call counts device
+time alone. Both follow from the same findings, and both are known before any capture.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from convwright.tuning.search import Search, check_objective, search_for
 from convwright.tuning.stored_plan import stored_plan
 from convwright.tuning.unmeasured import unmeasured
 
-# The kinds of device on which calls search. On a CPU they use what `tune` has found.
+# Kinds of device on which calls search. On a CPU they use what `tune` has found.
 SEARCHED = ("cuda",)
-# Who asks but once waits for compilers at most so long.
+# How long a single request waits for compilers.
 _PATIENCE_S = 10.0
-# A search that concluded nothing, since other work disturbed it, is not repeated for so long.
+# A search that other work made inconclusive is not repeated for this long.
 _BUSY_S = 600.0
 _BUSY = "busy"
-# What such a search happens to measure first may decide what it chooses.
+# In these modes the order of measurements can affect the choice.
 _HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choice(Record):
-    """What runs, and the device time of a call of it and of PyTorch's own; None where that was not measured. ``note``
-    says why it stands in for what was chosen, if it does."""
+    """The candidate to run, with the device times of its call and PyTorch's own, None if not measured. ``note`` says
+    why it replaces the original choice, if it does."""
 
     candidate: Candidate
     device: DeviceFacts
@@ -71,20 +71,20 @@ class Choice(Record):
 
     @property
     def is_torch(self) -> bool:
-        """True where PyTorch's own call, as its flags make it, was chosen."""
+        """Whether the choice is PyTorch's own call under its current flags."""
         return is_torch(self.candidate) and self.candidate.inner is None
 
     def plan(self) -> Plan:
-        """The candidate made ready; the same plan at every call."""
+        """The candidate ready to run; the same plan at every call."""
         maker: object = listing.member_of(self.candidate.leaf)
         return _plan(self.candidate, self.device, maker)
 
 
 class Question(NamedTuple):
-    """All that bears on a choice. Two GPUs of one kind are two devices, since a plan belongs to one of them. A
-    ``fixed`` choice is not made again: whoever asks for determinism gets the same bits from the first call on. Without
-    ``searches`` only the store and PyTorch's own call are looked at; ``is_call`` says that eager calls weigh what a
-    choice adds on the host."""
+    """Everything that affects a choice. Two GPUs of one kind are two devices, since a plan belongs to one of them. A
+    ``fixed`` choice is never made again, so that deterministic users get equal bits from the first call on. Without
+    ``searches`` only the store and PyTorch's own call count. ``is_call`` means that eager calls count additional host
+    time."""
 
     problem: Problem
     torch_name: str | None
@@ -98,7 +98,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What runs an eager call and what runs a captured one. ``lasts`` is False where a later call should ask again."""
+    """The choices for an eager call and for a captured one. If not ``lasts``, a later call should ask again."""
 
     eager: Choice
     captured: Choice
@@ -107,7 +107,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """All that is remembered of one question. ``stale`` says that more is compiled by now."""
+    """The record of one question. ``stale`` means that more kernels are compiled by now."""
 
     answer: Answer | None = None
     stale: bool = False
@@ -128,8 +128,8 @@ in_child(_begin_in_child)
 
 
 class Session:
-    """Answers every question once and remembers it. Calls search on the kinds of device in ``searches_on``, for
-    ``spent_us`` so far."""
+    """Answers every question once and remembers it. Calls search on the kinds of device in ``searches_on``; searches
+    have taken ``spent_us`` so far."""
 
     def __init__(self, mode: Mode, store: Store) -> None:
         self.mode, self.store, self.searches_on = mode, store, SEARCHED
@@ -149,9 +149,9 @@ class Session:
         *,
         searches: bool = True,
     ) -> Answer:
-        """The candidates that ``policy`` and PyTorch's flags allow, or ``algorithm``, or a clear error.
+        """The choices that ``policy`` and PyTorch's flags allow, or the candidate ``algorithm``, or an error.
 
-        ``eager`` is what an eager call asks for. Unless it ``searches``, only what is known already counts.
+        ``eager`` is the rule of an eager call. Without ``searches``, only known findings count.
         """
         key = self._question(problem, device, policy, algorithm)
         return self._answer(key if searches else key._replace(searches=False), device, eager)
@@ -166,7 +166,7 @@ class Session:
         return answer.captured.plan()
 
     def _answer(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
-        """The remembered answer, unless it is time for another."""
+        """The remembered answer, unless it is time for a new one."""
         if capturing(device) and key.algorithm is None:
             return self._while_capturing(key, device)
         record = self._records.setdefault(key, _Record())
@@ -182,7 +182,7 @@ class Session:
 
     @property
     def chosen(self) -> tuple[Choice, ...]:
-        """What eager calls run by now."""
+        """The present choices of eager calls."""
         return tuple(r.answer.eager for r in list(self._records.values()) if r.answer is not None and not r.stale)
 
     def knows(self, problem: Problem, device: DeviceFacts, policy: Policy) -> bool:
@@ -192,7 +192,7 @@ class Session:
         return self._asked(problem, device, policy).recall().is_settled(self.mode)
 
     def knows_device(self, device: DeviceFacts) -> bool:
-        """Whether the store has any finding of a device."""
+        """Whether the store has any finding for a device."""
         seen, known = self._known_devices.get(device.key, (-1, False))
         if not known and seen != self.store.recorded:
             known = self.store.knows(device.key)
@@ -200,18 +200,18 @@ class Session:
         return known
 
     def forget(self) -> None:
-        """Answer every question anew, from what the store knows by now."""
+        """Answer every question again, from what the store knows by now."""
         self._records.clear()
         self._known_devices.clear()
 
     def begin_in_child(self) -> None:
-        """Go on in a child that was forked off: the threads that search and compile are its parent's."""
+        """Continue in a forked child, which does not have its parent's threads for searches and compilers."""
         self._measuring.clear()
         for record in self._records.values():
             record.lock = threading.RLock()
 
     def torchs_own(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Choice | None:
-        """PyTorch's own call as its flags make it; None where it has no call, or one that is known to go wrong."""
+        """PyTorch's own call under its current flags; None if it has no call, or a faulty one."""
         if problem.dtype.narrow:
             return None
         try:
@@ -220,7 +220,7 @@ class Session:
             return None
 
     def _answered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
-        """What was asked for by name, what the store knows, what a search finds, or PyTorch's own call."""
+        """The candidate asked for by name, the store's choice, a search's, or PyTorch's own call."""
         problem, policy = key.problem, key.policy
         permitted = resolved(policy, problem, device)
         if key.algorithm is not None:
@@ -239,7 +239,7 @@ class Session:
             return self._predicted(key, device, eager)
         if own is None:
             return self._searched(key, device, eager) if key.searches else self._listed(key, device)
-        # What PyTorch's flags ask to be the same each time must not hang on what a search happens to measure.
+        # A choice that PyTorch's flags require to be repeatable must not depend on the timing of a search.
         if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode in _HURRIED):
             return _same(own)
         if self.store.fact(device.key, _BUSY, younger_than_s=_BUSY_S) is not None:
@@ -247,7 +247,7 @@ class Session:
         return self._searched(key, device, eager)
 
     def _searched(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
-        """What a search finds. Searches of one device wait for each other."""
+        """A search's choice. Searches on one device wait for each other."""
         again = partial(self._reconsider, key.problem)
         with self._measuring.setdefault(device.torch_name, threading.RLock()):
             begun_s = perf_counter()
@@ -260,14 +260,14 @@ class Session:
         return answer
 
     def _predicted(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
-        """What a model of the device predicts to be the fastest, on any device: nothing runs."""
+        """The candidate predicted to be fastest by a model of the device. Nothing runs."""
         found = find(key.problem, device, key.policy, mode=Mode.PREDICT, store=self.store)
         answer = self._found(found, key, None)
         chosen = None if eager is None else eager_choice(found, eager.extra_us)
         return answer if chosen is None else answer._replace(eager=_choice(chosen, found.baseline, device, key.policy))
 
     def _listed(self, key: Question, device: DeviceFacts) -> Answer:
-        """The first that is allowed of all that there is."""
+        """The first allowed candidate of all that are listed."""
         return self._found(find(key.problem, device, key.policy, mode=Mode.HEURISTIC, store=self.store), key, None)
 
     def _found(self, found: Findings, key: Question, eager: Eager | None) -> Answer:
@@ -283,22 +283,23 @@ class Session:
         return Answer(_choice(verdict.finding, own, found.device, key.policy) if verdict.won else captured, captured)
 
     def _while_capturing(self, key: Question, device: DeviceFacts) -> Answer:
-        """What was chosen before, or PyTorch's own call for this once: nothing can be measured inside a capture."""
+        """The previous choice, or PyTorch's own call for this once: nothing can be measured during a capture."""
         record = self._records.get(key)
         if record is not None and record.answer is not None:
             return record.answer
         own = self.torchs_own(key.problem, device, key.policy)
         if own is None:
             raise Refused(
-                f"nothing was chosen for {key.problem.key} before the capture, in which nothing can be measured"
+                f"nothing was chosen for {key.problem.key} before the capture, during which nothing can be measured: "
+                "make the call once before"
             )
         if key.fixed:
             self._records.setdefault(key, _Record()).answer = _same(own)
         return _same(own)
 
     def _remembered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer | None:
-        """What earlier searches lead to, where their findings are to be believed as they are. Where calls search, the
-        searches must be done; else anything that was measured counts."""
+        """The choice from earlier searches, if their findings can be trusted. Where calls search, those searches must
+        be done; elsewhere any measurement counts."""
         if settings().trust is not Trust.TRUST:
             return None
         search = self._asked(key.problem, device, key.policy)
@@ -313,7 +314,7 @@ class Session:
         return Answer(eager_choice, captured)
 
     def _asked(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Search:
-        """What the store is asked for a call, which any search serves, however short: nobody waits for a longer one."""
+        """The search whose findings a call uses; any search serves, however short, since no call waits for a longer."""
         return search_for(problem, device, policy, self.mode, self.store, Budget(0.0))
 
     def _question(self, problem: Problem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
@@ -323,14 +324,14 @@ class Session:
         return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed, searches)
 
     def _reconsider(self, problem: Problem) -> None:
-        """More is compiled now than when the questions about ``problem`` were answered."""
+        """Mark the questions about ``problem`` as stale: more kernels are compiled now."""
         for key, record in list(self._records.items()):
             record.stale |= key.problem == problem and not key.fixed
         _tell_news()
 
 
 def answer_anew() -> None:
-    """Let every session answer its questions anew, since there is more, or less, than there was."""
+    """Let every session answer its questions again, because the available candidates have changed."""
     for each in list(_sessions):
         each.forget()
     _tell_news()
@@ -352,7 +353,7 @@ _hearers: list[Callable[[], None]] = []
 
 
 def when_news(then: Callable[[], None]) -> None:
-    """Call ``then``, in any thread, whenever a choice may not be the best any more and is to be made anew."""
+    """Call ``then``, in any thread, whenever a choice may no longer be the best and is to be made again."""
     _hearers.append(then)
 
 
@@ -369,13 +370,13 @@ def session() -> Session:
 
 @contextmanager
 def using(store: Store | Path | str | None) -> Iterator[Store]:
-    """The store that a caller named, by itself, by its path or URL, or ``none`` for memory only, or the one of this
-    process."""
+    """The store that a caller gave, by itself, its path or its URL, or ``none`` for memory only; by default the one of
+    this process."""
     if store is None or isinstance(store, Store):
         yield store or session().store
         return
     if not isinstance(store, Path | str):
-        raise BadInput(f"`store` must be a Store, its path or URL, or None for the one of this process, got {store!r}")
+        raise BadInput(f"`store` must be a Store, its path or URL, or None for this process's own, got {store!r}")
     with Store.open(store_place("`store`", store) if isinstance(store, str) else store) as opened:
         yield opened
         if opened.note is not None:
@@ -384,17 +385,16 @@ def using(store: Store | Path | str | None) -> Iterator[Store]:
 
 @cache
 def _warn(note: str) -> None:
-    """Once: a call that is computed all the same must not be an error, nor go unnoticed that nothing is kept."""
+    """Warn once that nothing is kept: the call still succeeds, but that must not go unnoticed."""
     warnings.warn(note, StoreWarning, stacklevel=2)
 
 
 def capturing(device: DeviceFacts) -> bool:
-    """Whether what is enqueued on a device is being captured into a graph."""
+    """Whether work on a device's current stream is being captured into a graph."""
     return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-# Never dropped: a captured graph needs the plans that it has seen. ``maker`` is another one where a user registers a
-# kernel again.
+# Never dropped: a captured graph needs its plans. ``maker`` changes when a user registers a kernel again.
 @cache
 def _plan(candidate: Candidate, device: DeviceFacts, maker: object) -> Plan:
     plan = stored_plan(candidate, device, session().store)

@@ -1,5 +1,4 @@
-"""A candidate made ready, sooner where it is kept as its backend writes it down: in the store by an earlier process, or
-beside a saved engine."""
+"""Build a candidate, faster if its compiled kernel is stored: by an earlier process, or beside a saved engine."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from convwright.tuning import listing
 
 
 def place_of(leaf: Candidate, device: DeviceFacts) -> Place:
-    """Where the text of a candidate is kept, which is no rewrite."""
+    """The storage key of a candidate that is not a rewrite."""
     return leaf.problem.key, device.key, leaf.id, listing.fingerprint(leaf, device)
 
 
 def stored_plan(candidate: Candidate, device: DeviceFacts, kept: KeepsPlans) -> Plan:
-    """The plan of a candidate, rewritten or not; what takes long to build is kept for the next process."""
+    """The plan of a candidate, with its rewrites. Kernels that are slow to build are stored for the next process."""
     return wrap_plan(candidate, lambda leaf: _leaf(leaf, device, kept))
 
 
@@ -32,7 +31,7 @@ def _leaf(leaf: Candidate, device: DeviceFacts, kept: KeepsPlans) -> Plan:
         try:
             return member.read(leaf, device, text)
         except BackendError:
-            pass  # what cannot be read is built, and kept instead
+            pass  # an unreadable text is built again, and replaced
     built = member.build(leaf, device)
     text = member.written(built)
     if text is not None:

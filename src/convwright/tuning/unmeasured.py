@@ -1,5 +1,5 @@
-"""What serves where a search measured nothing that may be chosen: PyTorch's own call, or else the first candidate that
-is seen to be right."""
+"""Choose when a search could measure nothing that may be chosen: PyTorch's own call, else the first candidate found to
+be right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convwright.tuning.trials.trial import Bench, Trial
 
 
 def unmeasured(found: Findings, own: Candidate | None) -> Candidate:
-    """``own``, PyTorch's call, where the policy allows it, else the first that it allows and that is right."""
+    """``own``, PyTorch's call, if the policy allows it; else the first candidate that it allows and that is right."""
     if own is None:
         why = next((f"{refusal.id}: {refusal.reason}" for refusal in found.refusals[-1:]), "there is nothing")
     else:
@@ -41,7 +41,7 @@ def unmeasured(found: Findings, own: Candidate | None) -> Candidate:
 
 
 def _known(finding: Finding, found: Findings) -> str | None:
-    """What speaks against a candidate without running it."""
+    """The objection to a candidate, known without running it."""
     reason = finding.failure or listing.objection(finding.candidate, found.policy)
     if reason is not None or finding.measurement is None:
         return reason
@@ -52,17 +52,17 @@ def _known(finding: Finding, found: Findings) -> str | None:
 
 
 class _Check:
-    """Whether candidates are right, on operands that are made where the first is asked about."""
+    """Checks candidates for correctness, on operands made at the first check."""
 
     def __init__(self, found: Findings) -> None:
         self._found = found
         self._ready: tuple[Bench, Checks] | None = None
 
     def objection(self, candidate: Candidate) -> str | None:
-        """What is wrong with a candidate; None where it is right, and where nothing can be run to find out."""
+        """What is wrong with a candidate; None if it is right, or if nothing can run to find out."""
         if not self._found.device.present:
             return None
-        with torch.autocast(self._found.device.kind, enabled=False):  # which would cast operands
+        with torch.autocast(self._found.device.kind, enabled=False):  # autocast would cast the operands
             return self._run(candidate)
 
     def _run(self, candidate: Candidate) -> str | None:

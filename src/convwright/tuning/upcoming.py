@@ -1,4 +1,4 @@
-"""Searches that follow one another: while one is made, kernels of the next problems are compiled."""
+"""Series of searches: while one runs, kernels for the next problems compile."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from convwright.tuning.compile_queue import Priority, compile_queue
 from convwright.tuning.kernels import IN_SERIES, WAITED_S, likely
 from convwright.tuning.search import search_for
 
-# Kernels of a problem, the most promising ones, and of so many problems after the one that is searched.
+# How many kernels per problem, and for how many problems after the current one.
 _MOST, _PROBLEMS = {Mode.QUICK: IN_SERIES, Mode.FULL: 12}, 12
-# With fewer processors whatever compiles disturbs what is timed.
+# With fewer processors, compilers would disturb the timing.
 _FEWEST_PROCESSORS = 4
 
 
 class Upcoming:
-    """Problems that are searched one after the other, in about this order or with some left out."""
+    """Problems to be searched one after the other, in about this order; some may be skipped."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Upcoming:
 
     @contextmanager
     def compiling(self) -> Iterator[Upcoming]:
-        """Inside kernels are compiled; after it no more are begun."""
+        """Inside, kernels are compiled; afterwards no more are started."""
         try:
             with compile_queue().timing():
                 yield self
@@ -52,7 +52,7 @@ class Upcoming:
             compile_queue().drop((kernel for kernels in self._wanted.values() for kernel in kernels), self._device)
 
     def in_turn(self) -> Iterator[Problem]:
-        """Every problem, each once its kernels are there: nobody waits while another could be searched."""
+        """Every problem once, each when its kernels are ready, so that no search waits while another is possible."""
         left = list(self._order)
         while left:
             problem = self._first_ready(left[: 1 + _PROBLEMS])
@@ -60,7 +60,7 @@ class Upcoming:
             yield problem
 
     def at(self, problem: Problem) -> None:
-        """To be said right before ``problem`` is searched, where the order is not to be changed."""
+        """Call this right before searching ``problem``, if the order is fixed."""
         place = self._order.index(problem)
         self._want(self._order[place : place + 1 + _PROBLEMS])
 
@@ -74,12 +74,12 @@ class Upcoming:
 
     def _first_ready(self, problems: Sequence[Problem]) -> Problem:
         self._want(problems)
-        if self._mode is Mode.QUICK:  # a full search goes on while its kernels are compiled
+        if self._mode is Mode.QUICK:  # a full search runs while its kernels compile
             compile_queue().wait(lambda: any(map(self._is_ready, problems)), perf_counter() + WAITED_S)
         return next(filter(self._is_ready, problems), problems[0])
 
     def _is_ready(self, problem: Problem) -> bool:
-        """Whether nothing is being compiled for it."""
+        """Whether no kernel of it is being compiled."""
         queue = compile_queue()
         return not any(
             queue.came(kernel, self._device) is None and queue.is_wanted(kernel, self._device)

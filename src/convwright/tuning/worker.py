@@ -1,6 +1,6 @@
-"""The child's side of ``workers``: ``python -P -m convwright.tuning.worker`` does tasks from a closed table.
+"""The child process of ``workers``: ``python -P -m convwright.tuning.worker`` does tasks from a fixed table.
 
-A process that compiles loads no PyTorch, so that it starts in half a second.
+A process that compiles loads no PyTorch, so it starts in half a second.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Task = Callable[..., Any]  # takes a Say, then the arguments of the request
 
 
 def load_compilers(say: Say, homes: Iterable[tuple[str, str]]) -> None:
-    """Load what these backends, each for a kind of problems, compile with."""
+    """Load the compilers of these backends, each for a kind of problem."""
     for name, kind in homes:
         with suppress(Exception):
             _compiler(name, kind).load_compiler()
 
 
 def compile_kernel(say: Say, candidate: Candidate, device: DeviceFacts) -> None:
-    """Compile a candidate, so that its backend finds the result on disk."""
-    with suppress(Exception):  # compilers have no common one; who builds the candidate will hear it
+    """Compile a candidate into its backend's cache on disk."""
+    with suppress(Exception):  # compilers raise anything; building the candidate later reports the error
         _compiler(candidate.backend, candidate.problem.kind).compile(candidate, device)
 
 
@@ -55,7 +55,7 @@ def _measure(say: Say, *asked: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A workspace, or a refusal, which the library's log may say more of, or that there is no such thing to ask for."""
+    """A workspace, or a refusal, which the library's log may explain, or neither if there is no such algorithm."""
 
     workspace_bytes: int = 0
     refusal: str | None = None
@@ -64,7 +64,7 @@ class Answer:
 
 
 def attempt(say: Say, family: str, name: str, problem: Problem, device: DeviceFacts) -> Answer:
-    """What a library says of one of its algorithms. Standard error is its log."""
+    """Ask a library about one of its algorithms. Standard error is its log."""
     member = backend(family, problem.kind)
     assert isinstance(member, Explains)
     try:
@@ -81,7 +81,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def serve(tasks: Mapping[str, Task] = TASKS) -> None:
-    """Do tasks until nobody asks any more, for as long as that was said to be worth waiting for."""
+    """Do tasks until no request comes for the idle time given at the start."""
     pipe, niceness, idle_s = os.environ.pop(BEHAVIOUR).split()
     os.nice(int(niceness))
     requests = cast(BufferedReader, sys.stdin.buffer)
@@ -104,7 +104,7 @@ def serve(tasks: Mapping[str, Task] = TASKS) -> None:
                 name, arguments = pickle.load(requests)
                 result = tasks[name](say, *arguments)
             except Exception as error:
-                # Any other error may have left the device unusable, which a new process is not.
+                # Any other error may have left the device unusable; a new process starts clean.
                 goes_on = isinstance(error, ConvwrightError)
                 send(FAILED, (f"{type(error).__name__}: {first_line(error)}", goes_on))
                 if not goes_on:
@@ -114,6 +114,6 @@ def serve(tasks: Mapping[str, Task] = TASKS) -> None:
 
 
 if __name__ == "__main__":
-    from convwright.tuning import worker  # so that what is answered has classes of that module
+    from convwright.tuning import worker  # so that answers are pickled with that module's classes
 
     worker.serve()

@@ -1,12 +1,12 @@
 """Child processes that do named tasks: started, asked with a deadline, and ended. ``worker`` is the child's side.
 
-A compiler written in Python holds up all other threads: while one compiled beside it, PyTorch's own MobileNet V3 took
-5.3 ms on an H200, whose calls are enqueued by Python, and 2.8 to 3.5 in later runs. Eight of Triton's kernels took
-4.5 s in one thread and 1.5 s in eight. And a crash of a compiler, a candidate or a library ends the child alone.
+A compiler written in Python delays all other threads: with one in the same process, PyTorch's MobileNet V3, whose calls
+Python enqueues, took 5.3 ms on an H200 instead of 2.8 to 3.5. Eight of Triton's kernels took 4.5 s in one thread and
+1.5 s in eight. A crash of a compiler, a candidate or a library ends only the child.
 
-The protocol: a request is pickled on the child's standard input, the name of a task and its arguments. Messages come
-back on a pipe of their own, so that nothing a library prints is part of them: READY once, and for each request any
-number of PROGRESS and one DONE or FAILED.
+Protocol: a request, the name of a task and its arguments, is pickled to the child's standard input. Messages come back
+on a separate pipe, so that output of libraries does not mix with them: READY once, and for each request any number of
+PROGRESS and one DONE or FAILED.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from convwright.forking import in_child
 from convwright.process import end_in_words, search_path
 
 COMMAND = [sys.executable, "-P", "-m", "convwright.tuning.worker"]
-# How a child is to behave: the number of the pipe that it answers on, its niceness, and how long it waits for requests.
+# The child's settings: the number of its answer pipe, its niceness, and how long it waits for requests.
 BEHAVIOUR = "CONVWRIGHT_WORKER"
 READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
 LENGTH = struct.Struct("!I")  # before each message
 MOST_STARTING_S = 60.0
-# After a process could not be started, for want of memory, files or time, none is started for so long; after each
-# further failure for twice as long, up to the longest pause.
+# If a process cannot be started (memory, files or time), none is started for PAUSE_S; each further failure doubles the
+# pause, up to the longest.
 PAUSE_S, _LONGEST_PAUSE_S = 1.0, 600.0
 _POLL_S = 0.2
 
@@ -48,15 +48,15 @@ class WorkerNotStarted(BackendError):
 
 
 class WorkerDied(BackendError):
-    """A child ended before it answered, or was ended since it did not answer in time; ``str()`` says how."""
+    """A child ended before it answered, or was ended because it did not answer in time; ``str()`` says how."""
 
 
 class WorkerHung(WorkerDied):
-    """A child was ended since it did not answer in time."""
+    """A child was ended because it did not answer in time."""
 
 
 class TaskFailed(BackendError):
-    """The task raised; the sentence is the kind of the error and its first line."""
+    """The task raised an exception; the sentence is its type and its first line."""
 
 
 class Abandoned(Exception):
@@ -72,7 +72,7 @@ _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    """A forked child has its parent's workers open, but they are not its own."""
+    """Close the parent's workers in a forked child, which does not own them."""
     for worker in list(_started):
         worker.let_go()
     _started.clear()
@@ -88,7 +88,7 @@ _process_ends = False
 
 @atexit.register
 def _end_all() -> None:
-    """Nobody would hear the answers."""
+    """End all workers: nobody would read their answers."""
     global _process_ends
     _process_ends = True
     for worker in list(_started):
@@ -96,7 +96,7 @@ def _end_all() -> None:
 
 
 class Worker:
-    """One child process, which answers one request at a time. Its standard error is kept."""
+    """One child process, which handles one request at a time. Its standard error is kept."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Worker:
         command: Sequence[str] | None = None,
         is_over: Callable[[], bool] = _never,
     ) -> None:
-        """Start it and wait until it is ready. It ends where nobody asks it for ``idle_s``."""
+        """Start it and wait until it is ready. It ends itself after ``idle_s`` without a request."""
         command = COMMAND if command is None else command
         if not _is_python(command[0]):
             raise WorkerNotStarted(f"could not be started: {command[0] or 'this program'} is not a Python interpreter")
@@ -119,8 +119,8 @@ class Worker:
                 opened.callback(os.close, self._reading)
                 try:
                     behaviour = f"{writing} {niceness} {idle_s}"
-                    # The child finds modules where this process does, and has a group of its own: an interrupt of this
-                    # process is none of the child's. What is not buffered has no lock that a fork could leave held.
+                    # The child finds modules where this process does. It has its own process group, so an interrupt of
+                    # this process does not reach it. Unbuffered pipes have no lock that a fork could leave held.
                     self._process = subprocess.Popen(
                         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._stderr, bufsize=0,
                         pass_fds=(writing,), process_group=0,
@@ -150,7 +150,7 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """All that it wrote to standard error so far."""
+        """Everything that it wrote to standard error so far."""
         descriptor = self._stderr.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
@@ -162,8 +162,8 @@ class Worker:
         hear: Callable[[Any], None] | None = None,
         is_over: Callable[[], bool] = _never,
     ) -> Any:
-        """The result of a task. ``hear`` gets what the task says meanwhile. A child that says nothing for
-        ``patience_s`` is ended, and so is one for whose answer nobody waits, once ``is_over``."""
+        """The result of a task. ``hear`` receives the messages of the task. A child that is silent for ``patience_s``
+        is ended, and so is one whose answer is no longer needed, as ``is_over`` says."""
         assert self._process.stdin is not None
         with suppress(OSError):  # it has ended, and the answer says how
             request = memoryview(pickle.dumps((task, arguments)))
@@ -194,14 +194,14 @@ class Worker:
             if self._poll.poll(min(left_s, _POLL_S) * 1e3):
                 more = os.read(self._reading, 1 << 16)
                 if not more and _process_ends:
-                    raise SystemExit  # a thread that asked ends without a word
+                    raise SystemExit  # ends the asking thread silently
                 if not more:
                     raise WorkerDied(self._end())
                 self._heard += more
         return message
 
     def _parsed(self) -> tuple[str, Any] | None:
-        """The next message, where all of it has come."""
+        """The next message, if it is complete."""
         if len(self._heard) < LENGTH.size:
             return None
         end = LENGTH.size + LENGTH.unpack_from(self._heard)[0]
@@ -221,14 +221,14 @@ class Worker:
         return end_in_words(code) + (f": {said[-1]}" if said and code > 0 else "")
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until it has ended."""
         self._process.wait()
 
     def kill(self) -> None:
         self._process.kill()
 
     def leave(self, patience_s: float) -> None:
-        """Ask nothing any more. It ends by itself, and is ended where that takes longer than ``patience_s``."""
+        """Send no more requests. It ends by itself, or is ended after ``patience_s``."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -238,17 +238,17 @@ class Worker:
         self._process.wait()
 
     def end(self) -> None:
-        """End it and close what belongs to it."""
+        """End it and close its pipes."""
         self._process.kill()
         self.leave(0.0)
         self._opened.close()
 
     def let_go(self) -> None:
-        """Close what leads to a process of another's, which goes on."""
+        """Close the pipes of another process's child, which keeps running."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._opened.close()
-        self._process.returncode = 0  # or else it would be waited for when this is gone
+        self._process.returncode = 0  # otherwise it would be waited for when this object is deleted
 
     def __enter__(self) -> Worker:
         return self
@@ -258,14 +258,14 @@ class Worker:
 
 
 def _is_python(executable: str) -> bool:
-    """False where Python runs inside another program, which would be started again."""
+    """False if Python is embedded in another program, which would be started again."""
     return not getattr(sys, "frozen", False) and os.path.basename(executable).startswith(("python", "pypy"))
 
 
 class WorkerPool:
-    """At most so many workers, started when they are needed, which end where nobody asks them for ``idle_s``.
+    """A limited number of workers, started on demand, which end after ``idle_s`` without a request.
 
-    Threads wait for a worker that is free. ``prepare`` is called with each new one.
+    Threads wait for a free worker. ``prepare`` is called with each new one.
     """
 
     def __init__(
@@ -283,17 +283,17 @@ class WorkerPool:
         _pools.add(self)
 
     def let_go(self) -> None:
-        """In a forked child: these processes are its parent's, and so are the threads that ask them."""
+        """In a forked child: drop these processes and waiting threads, which belong to the parent."""
         self._idle.clear()
         self._places = threading.BoundedSemaphore(self._most)
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """The processes that wait for a request."""
+        """The ids of processes that wait for a request."""
         return tuple(worker.pid for worker in self._idle)
 
     def start(self, count: int) -> None:
-        """Begin to start so many; who asks meanwhile takes the first that is ready."""
+        """Start so many in the background; a request meanwhile takes the first that is ready."""
 
         def one() -> None:
             if self._places.acquire(blocking=False):
@@ -301,12 +301,12 @@ class WorkerPool:
                     if len(self._idle) < count:
                         self._idle.append(self._new(_never))
                 except WorkerNotStarted:
-                    pass  # who asks will hear it
+                    pass  # the next request reports it
                 finally:
                     self._places.release()
 
         for _ in range(min(count, self._most) - len(self._idle)):
-            with suppress(RuntimeError):  # there is no thread to be had
+            with suppress(RuntimeError):  # no thread is available
                 threading.Thread(target=one, name="convwright-starting", daemon=True).start()
 
     def ask(
@@ -320,7 +320,7 @@ class WorkerPool:
                     answer = worker.ask(task, *arguments, patience_s=patience_s, is_over=is_over)
                 except BaseException as error:
                     worker.end()
-                    # One that had waited may have ended just then, since nobody asked.
+                    # A waiting worker may have ended just now, since it was idle.
                     if isinstance(error, WorkerDied) and not is_new and str(error) == end_in_words(0):
                         continue
                     raise
@@ -328,7 +328,7 @@ class WorkerPool:
                 return answer
 
     def _one(self, is_over: Callable[[], bool]) -> tuple[Worker, bool]:
-        """An idle worker, or a new one."""
+        """An idle worker, or a new one; True for a new one."""
         with suppress(IndexError):  # none is idle; another thread may take the last one at any moment
             while True:
                 worker = self._idle.pop()
@@ -359,7 +359,7 @@ class WorkerPool:
         return worker
 
     def _bury(self, worker: Worker) -> None:
-        """Wait until it has ended, and where nobody is asking it then, close what belongs to it."""
+        """Wait until it has ended and nobody is asking it, then close its pipes."""
         worker.wait()
         with suppress(ValueError):
             self._idle.remove(worker)

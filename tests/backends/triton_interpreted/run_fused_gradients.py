@@ -29,7 +29,9 @@ LATE = Interval(1e6, 1e6, 1e6)
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Kernels that fuse something are chosen wherever there are some; whether they served, for each backward pass."""
 
-    def answer(self: Session, problem: ConvProblem, device: DeviceFacts, policy: Policy, *_: object) -> Answer:
+    def answer(
+        self: Session, problem: ConvProblem, device: DeviceFacts, policy: Policy, *_: object, **more: object
+    ) -> Answer:
         if not has_extended_epilogue(problem):
             own = self.torchs_own(problem, device, policy)
             assert own is not None

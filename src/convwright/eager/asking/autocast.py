@@ -1,4 +1,4 @@
-"""What autocast does to a convolution: its operands are cast, and inside nothing is."""
+"""Autocast for convolutions: cast the operands, then compute with autocast off."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Operands = tuple[Tensor, Tensor, Tensor | None]
 
 
 def autocasting(x: Tensor) -> bool:
-    """False on devices that have no autocast, of which PyTorch does not let one ask."""
+    """Whether autocast is on. PyTorch raises an error for devices without autocast; here they give False."""
     kind = x.device.type
     return (kind in _USUAL or torch.amp.is_autocast_available(kind)) and torch.is_autocast_enabled(kind)
 
 
 def lowered_dtype(tensor: Tensor) -> torch.dtype:
-    """The dtype that autocast computes convolutions in; float64 stays as it is."""
+    """The dtype in which autocast computes convolutions; float64 stays as it is."""
     return tensor.dtype if tensor.dtype is torch.float64 else torch.get_autocast_dtype(tensor.device.type)
 
 
 def cast(x: Tensor, w: Tensor, bias: Tensor | None) -> Operands:
-    """Input, weight and bias in the dtype that autocast computes convolutions in."""
+    """Input, weight and bias in the dtype in which autocast computes convolutions."""
     return x.to(lowered_dtype(x)), w.to(lowered_dtype(w)), None if bias is None else bias.to(lowered_dtype(bias))
 
 
 def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
-    """``call`` with autocast off, by its switch alone, which takes 1 µs where PyTorch's context takes 3.6."""
+    """``call`` with autocast off. Setting the switch alone takes 1 µs; PyTorch's context takes 3.6."""
     kind = x.device.type
     before = torch.is_autocast_enabled(kind)
     torch.set_autocast_enabled(kind, False)
@@ -41,8 +41,8 @@ def uncast(x: Tensor, call: Callable[[], _Result]) -> _Result:
 
 
 def lowering(run: Callable[..., Tensor], given: Operands, anew: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``run``, which was made for what autocast makes of operands like those ``given``, behind the casts that these
-    take; ``anew`` where another dtype is to be computed in by now."""
+    """``run`` after the casts that autocast makes for operands like ``given``. If autocast has another dtype by now,
+    ``anew`` runs instead."""
     kind = given[0].device.type
     dtype_of, set_enabled = torch.get_autocast_dtype, torch.set_autocast_enabled
     dtype = dtype_of(kind)
@@ -74,7 +74,7 @@ def lowering(run: Callable[..., Tensor], given: Operands, anew: Callable[..., Te
 
 
 def _cast_to(tensor: Tensor | None) -> torch.dtype | None:
-    """What autocast casts a tensor to; None for one that stays as it is."""
+    """The dtype that autocast casts a tensor to; None if it stays as it is."""
     if tensor is None or lowered_dtype(tensor) is tensor.dtype:
         return None
     return lowered_dtype(tensor)

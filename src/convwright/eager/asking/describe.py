@@ -1,4 +1,4 @@
-"""Tensors and a caller's arguments → the problem that they pose."""
+"""Tensors and a caller's arguments → the problem that they describe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problem_of(
     direction: Direction = Direction.FORWARD,
     flip: bool = False,
 ) -> ConvProblem:
-    """The problem that these tensors pose; bad input is refused here, in one sentence.
+    """The problem of these tensors. Bad input raises one sentence.
 
     >>> import torch
     >>> problem_of(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), padding="same").y.shape
@@ -76,9 +76,9 @@ def transposed_problem_of(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> ConvProblem:
-    """The ``backward_data`` problem that a transposed convolution is: its input is dy, its output dx.
+    """The ``backward_data`` problem of a transposed convolution: its input is dy, its output dx.
 
-    Bias, residual and activation are no part of it.
+    It does not include bias, residual and activation.
 
     >>> import torch
     >>> transposed_problem_of(torch.ones(1, 4, 8, 8), torch.ones(4, 3, 3, 3), stride=2, output_padding=1).x.shape
@@ -101,30 +101,30 @@ def transposed_problem_of(
 def output_layout(
     problem: ConvProblem, x: Tensor, w: Tensor, bias: Tensor | None, added: tuple[int, ...] | None = None
 ) -> Layout:
-    """The layout that PyTorch gives the output of ``problem`` on these operands, whatever strides theirs have.
+    """The layout that PyTorch gives the output of ``problem`` for these operands.
 
     ``added`` is the output padding of a transposed convolution, None for any other.
     """
     if x.is_meta:
         return suggested(x, w)
-    # A transposed convolution's own padding is the one before; PyTorch pads unevenly by itself, ahead of the others.
+    # For a transposed convolution the padding before counts; PyTorch pads unevenly in a separate step before others.
     padding = [before if added is not None else max(before, behind) for before, behind in problem.padding]
     backend = torch_api.select_conv_backend(
         x, w, bias, problem.stride, padding, problem.dilation,
         added is not None, added or (0,) * problem.rank, problem.groups,
     )  # fmt: skip
-    if problem.rank == 1:  # PyTorch computes an image of one row, for which it makes the input contiguous
+    if problem.rank == 1:  # PyTorch computes it as an image of one row, and makes the input contiguous for that
         contiguous = x if x.is_contiguous() else x.new_empty([min(size, 2) for size in x.shape])
         x, w = contiguous.unsqueeze(2), w.unsqueeze(2)
     shape = (problem.y if added is None else problem.x).shape
     if shape[1] == problem.groups > 1 and backend.name.startswith("Slow") and set(shape[2:]) == {1}:
-        return Layout.NCHW  # groups of one element each are put together, of which nobody knows how they lay
+        return Layout.NCHW  # PyTorch concatenates groups of one element each; their layout does not matter
     wanted = torch_api.conv_memory_format(x, w, backend)
     return Layout.NCHW if wanted is torch.contiguous_format else Layout.NHWC
 
 
 def suggested(*tensors: Tensor) -> Layout:
-    """Channels last where the strides of any of these suggest it."""
+    """Channels last if the strides of any of these tensors suggest it."""
     if tensors[0].dim() == 3:
         return Layout.NCHW
     formats = set(map(torch_api.suggest_memory_format, tensors))
@@ -135,7 +135,7 @@ def _check_behind(
     channels: int, shape: tuple[int, ...], bias: Tensor | None, residual: Tensor | None, out: Tensor | None
 ) -> None:
     if prod(shape) >= _BEYOND_ADDRESSES:
-        raise BadInput(f"an output has no more elements than there are addresses, got one of shape {shape}")
+        raise BadInput(f"the output would have more elements than a tensor can hold: shape {shape}")
     if bias is not None and tuple(bias.shape) != (channels,):
         raise BadInput(f"`bias` must have shape ({channels},), one entry per output channel, got {tuple(bias.shape)}")
     for name, tensor in (("residual", residual), ("out", out)):
@@ -160,7 +160,7 @@ def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> 
 
 
 def _dtypes_of(name: str, x: Tensor) -> tuple[torch.dtype, ...]:
-    """What the operand of this name may be stored in."""
+    """The dtypes allowed for the operand ``name``."""
     dtype = core_dtype(x.dtype)
     allowed = {"bias": (dtype.added,), "residual": dtype.outputs, "out": dtype.outputs}.get(name, (dtype,))
     return tuple(map(torch_dtype, allowed))

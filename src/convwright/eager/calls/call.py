@@ -1,4 +1,4 @@
-"""A call: which of the six functions, what is asked for, the tensors, and the problem that all this poses."""
+"""A call: one of the six functions, its options and its tensors, and the problem that they describe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convwright.tuning.session import when_news
 
 
 class Request(NamedTuple):
-    """The arguments of a call that are no tensors. ``output_padding`` is a transposed convolution's."""
+    """The arguments of a call that are not tensors. ``output_padding`` belongs to a transposed convolution."""
 
     no_bias: bool
     stride: IntOrTuple
@@ -39,10 +39,9 @@ class Request(NamedTuple):
     output_padding: IntOrTuple = 0
 
     def kept(self) -> Request:
-        """The same, to be remembered: a caller's list may be changed after the call, and other numbers become ints.
+        """A copy to remember: immune to later changes of a caller's list, with numbers as ints.
 
-        What names no algorithm or activation, and what is no policy, is refused here, where a call is looked at for
-        the first time.
+        An unknown algorithm or activation, or a bad policy, is refused here: at the first call only.
         """
         if self.activation is not None or self.algorithm is not None or self.policy is not None:
             _check_algorithm(self.algorithm)
@@ -53,8 +52,8 @@ class Request(NamedTuple):
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
 
     def same(self, other: tuple[object, ...]) -> bool:
-        """Whether these are equal; arrays and tensors, which compare by element, never are, and neither is what equals
-        a whole number and is none to PyTorch."""
+        """Whether these are equal. Arrays and tensors, which compare by element, never are, nor are numbers that equal
+        an int but that PyTorch does not take as one."""
         try:
             return bool(self == other) and not any(map(_is_mistaken, (*other[1:5], other[8])))
         except (ValueError, TypeError, RuntimeError, OverflowError):
@@ -63,10 +62,10 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
-    """One public function: PyTorch's ``own`` counterpart, and the calls that are remembered.
+    """One public function: PyTorch's ``own`` counterpart, and the remembered calls.
 
-    ``axes`` are the spatial dimensions; ``stands_in`` marks what is put in PyTorch's place, whose callers asked for
-    nothing.
+    ``axes`` are the spatial dimensions. ``stands_in`` marks a function put in PyTorch's place, whose callers asked for
+    no option of ours.
     """
 
     name: str
@@ -77,19 +76,19 @@ class Form:
     stands_in: bool = False
 
     def window(self, request: Request) -> tuple[Any, ...]:
-        """The arguments that ``own`` takes after the tensors, in its order."""
+        """The arguments that ``own`` takes after the tensors, in order."""
         if self.transposed:
             return request.stride, request.padding, request.output_padding, request.groups, request.dilation
         return request.stride, request.padding, request.dilation, request.groups
 
     @property
     def direction(self) -> Direction:
-        """That of the problems which its calls pose."""
+        """The direction of its calls' problems."""
         return Direction.BACKWARD_DATA if self.transposed else Direction.FORWARD
 
     @property
     def rank(self) -> int:
-        """How many spatial dimensions there are. A number that is stored could be any to a compiler."""
+        """The number of spatial dimensions. It is computed, since a compiler takes a stored number for a variable."""
         return len(self.axes)
 
 
@@ -113,29 +112,29 @@ class Call:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Those that are there, input and weight first."""
+        """The tensors that are given, input and weight first."""
         return tuple(tensor for tensor in self.operands if tensor is not None)
 
     @property
     def extra(self) -> object:
-        """What tells this call from one without a residual and an output; None where it has neither."""
+        """A key for the residual and the output; None if the call has neither."""
         if self.residual is None and self.out is None:
             return None
         return self.residual is not None, self.out is not None
 
     @property
     def has_more(self) -> bool:
-        """Whether there is more to it than PyTorch's function takes."""
+        """Whether the call uses more than PyTorch's function takes."""
         return self.extra is not None or (self.request.activation or "none") != "none"
 
     @property
     def policy(self) -> Policy:
-        """What is allowed, and what is made least; the default where nothing was asked for."""
+        """The policy of the call, or the default."""
         return self.request.policy or Policy()
 
     @property
     def trains(self) -> bool:
-        """Whether a gradient is wanted of it."""
+        """Whether a gradient is needed."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
 
     def torchs_own(self) -> Tensor:
@@ -143,7 +142,7 @@ class Call:
         return self.form.own(self.x, self.w, self.bias, *self.form.window(self.request))
 
     def problem(self) -> ConvProblem:
-        """The problem that this call poses; bad input is refused here, in one sentence."""
+        """The problem of this call. Bad input raises one sentence."""
         request, padding = self.request, self.request.padding
         if self.form.transposed:
             return transposed_problem_of(
@@ -152,7 +151,7 @@ class Call:
                 dilation=request.dilation, groups=request.groups, residual=self.residual, out=self.out,
             )  # fmt: skip
         if not isinstance(padding, str):
-            padding = per_axis("padding", padding, self.form.rank)  # PyTorch's functions take no pairs
+            padding = per_axis("padding", padding, self.form.rank)  # PyTorch's functions accept no pairs
         return problem_of(
             self.x, self.w, self.bias,
             stride=request.stride, padding=padding, dilation=request.dilation, groups=request.groups,
@@ -160,18 +159,18 @@ class Call:
         )  # fmt: skip
 
     def output_layout(self, problem: ConvProblem) -> Layout:
-        """The layout of PyTorch's own output, for the problem that this call poses."""
+        """The layout of PyTorch's own output for the problem of this call."""
         added = per_axis("output_padding", self.request.output_padding, problem.rank) if self.form.transposed else None
         return output_layout(problem, self.x, self.w, self.bias, added)
 
 
 def as_batch(operand: Tensor | None) -> Tensor | None:
-    """One image as a batch of it."""
+    """A single image as a batch of one."""
     return operand.unsqueeze(0) if isinstance(operand, Tensor) else operand
 
 
 def per_call(form: Form, request: Request, compute: Callable[[Call], Tensor]) -> Callable[..., Tensor]:
-    """``compute``, called as a candidate is: with the tensors of each call."""
+    """``compute`` with a candidate's signature: it takes the tensors of each call."""
     return lambda x, w, bias=None, residual=None, out=None: compute(Call(form, x, w, bias, residual, out, request))
 
 
@@ -181,25 +180,25 @@ CONV3D = Form("conv3d", ("D", "H", "W"), False, torch.conv3d)
 CONV_TRANSPOSE1D = Form("conv_transpose1d", ("L",), True, torch.conv_transpose1d)
 CONV_TRANSPOSE2D = Form("conv_transpose2d", ("H", "W"), True, torch.conv_transpose2d)
 CONV_TRANSPOSE3D = Form("conv_transpose3d", ("D", "H", "W"), True, torch.conv_transpose3d)
-# The functions that users call, by the names of their forms.
+# The functions that users call, by name.
 PUBLIC: dict[str, Callable[..., Tensor]] = {}
 FORMS = (CONV1D, CONV2D, CONV3D, CONV_TRANSPOSE1D, CONV_TRANSPOSE2D, CONV_TRANSPOSE3D)
 
 
 @cache
 def stand_ins() -> tuple[Form, ...]:
-    """The same six with a memory of their own, for what is put in the place of PyTorch's functions."""
+    """The six forms again, with their own memory, for the functions put in PyTorch's place."""
     return tuple(replace(form, slots=Slots(), stands_in=True) for form in FORMS)
 
 
 def forget() -> None:
-    """Drop every remembered call, so that the next one of each kind decides anew."""
+    """Drop every remembered call, so that the next call of each kind decides again."""
     for form in (*FORMS, *stand_ins()):
         form.slots.forget()
 
 
 def _forget_gpu() -> None:
-    """What was decided for a GPU serves nobody in a child, which PyTorch does not let use it."""
+    """In a forked child: drop decisions for GPUs, which PyTorch does not let it use."""
     if flags.cuda_lost():
         forget()
 

@@ -1,4 +1,4 @@
-"""The problems that a call poses: its own, and those of the gradients that are wanted."""
+"""The problems of a call: its own, and one for each gradient that is needed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.eager.calls.call import Call
 
-# What the operands' gradients are, as problems.
+# The problems that the operands' gradients are.
 _GRADIENTS = {
     Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
     Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
 }
-# The activations whose derivative is told by the output alone.
+# Activations whose derivative follows from the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
 
 class Wanted(NamedTuple):
-    """Of which operands of a call a gradient is wanted."""
+    """The operands of a call that need a gradient."""
 
     x: bool = False
     w: bool = False
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, *operands: Tensor | None) -> Wanted:
-        """Of a call with these, in this order."""
+        """For a call with these operands, in this order."""
         trains = torch.is_grad_enabled()
         return cls(*(trains and tensor is not None and tensor.requires_grad for tensor in operands))
 
@@ -43,21 +43,21 @@ class Wanted(NamedTuple):
 
 
 def posed(call: Call) -> list[ConvProblem]:
-    """All of them; raises in words where the call is bad or no problem known here."""
+    """All problems of a call. Raises an error if the call is bad or no problem describes it."""
     wanted = Wanted.at(call)
     problem = trained(call.problem(), wanted)
     return [problem, *(gradient for gradient in gradient_problems(problem, wanted) if gradient is not None)]
 
 
 def trained(problem: ConvProblem, wanted: Wanted) -> ConvProblem:
-    """Without an activation whose derivative only autograd can take, where a gradient is wanted behind it."""
+    """The problem without its activation, if a gradient is needed and only autograd can compute the derivative."""
     if not any(wanted) or problem.epilogue.activation in FROM_OUTPUT:
         return problem
     return replace(problem, epilogue=replace(problem.epilogue, activation=Activation.NONE))
 
 
 def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem | None]:
-    """For the input and for the weight of a call that poses ``problem``, None where no gradient is wanted."""
+    """The gradient problems of input and weight for a call with this problem; None where no gradient is needed."""
     behind = with_dense_output(problem)
     return [
         _with_dense(behind, direction, behind.output).asking(direction) if is_wanted else None
@@ -66,14 +66,14 @@ def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem 
 
 
 def with_dense_output(problem: ConvProblem) -> ConvProblem:
-    """The problem with a dense result. The gradient that is to come is dense, and so is one that is made, however its
-    operand lies: elements of that may share memory."""
+    """The problem with a dense result. Incoming gradients are dense, and so are computed ones: elements of an expanded
+    operand may share memory."""
     return _with_dense(problem, problem.direction)
 
 
 def _with_dense(problem: ConvProblem, direction: Direction, beside: TensorSpec | None = None) -> ConvProblem:
-    """The problem with that dense which is the result in ``direction``; with channels last where ``beside`` has them,
-    as PyTorch lays gradients where only one of input and weight has them."""
+    """The problem with a dense result in ``direction``. It has channels last if ``beside`` has: PyTorch lays gradients
+    that way if either input or weight has channels last."""
     if direction is Direction.FORWARD:
         return replace(problem, y=_dense(problem.y, beside))
     if direction is Direction.BACKWARD_DATA:

@@ -1,8 +1,8 @@
-"""The hot path's memory: what was decided at earlier calls, behind one check in C++.
+"""The memory of the fast path: decisions of earlier calls, found by one check in C++.
 
-A slot says for which call it stands: the tensors' types, shapes, strides, devices and dispatch keys (which tell
-autocast, functorch and dispatch modes apart) are compared by PyTorch's own ``TensorGuards`` in 0.2 µs, where reading
-them into a Python key takes 0.8. The weight's id, or its shape, only finds the slot; the check does not trust it.
+A slot is valid for certain tensor types, shapes, strides, devices and dispatch keys (which distinguish autocast,
+functorch and dispatch modes). PyTorch's own ``TensorGuards`` compare these in 0.2 µs; building a Python key takes 0.8.
+The weight's id, or its shape, only finds a slot; the check decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from convwright.eager.calls.call import Request
 
 Run = Callable[..., Tensor]
-# A layer that sees many shapes is served by the second look, which finds a slot by its shape.
+# A layer with more shapes is served by the second look, which finds a slot by its shape.
 _MOST_AT_FIRST_LOOK = 3
 _MOST_ALIKE = 8
 _MOST_WEIGHTS = 4096
@@ -31,13 +31,13 @@ _MOST_KINDS = 1 << 16
 
 
 class Slot:
-    """One remembered decision. ``run`` None means that PyTorch's own function is called with the same arguments, or
-    ``in_graph`` while a CUDA graph is captured.
+    """One remembered decision. If ``run`` is None, PyTorch's own function is called with the same arguments; while a
+    CUDA graph is captured, ``in_graph`` runs instead if given.
 
-    PyTorch's own function is right for whatever it is given, so there only the input and the precision flag are
-    checked, which bear on the choice. The request's fields are repeated here, since an ``is`` beside each is the
-    quickest way to compare them; ``plain`` says of three at once that they are None. ``extra`` tells calls with a
-    residual or an output given from those without. Slots of several weights may be of one ``decision``.
+    PyTorch's own function is right for any operands, so its slots check only the input and the precision flag, which
+    affect the choice. The fields of the request are copied here, because comparing each by ``is`` is fastest; ``plain``
+    is True if three of them are None. ``extra`` separates calls with a residual or a given output from others. Slots of
+    several weights may share one ``decision``.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Slot:
         self.extra = extra
         self.ambient = ambient.current()
         self.grad = torch.is_grad_enabled()
-        # Only for fp32 on a GPU does it matter whether PyTorch may use TF32.
+        # Whether PyTorch may use TF32 matters only for fp32 on a GPU.
         self.tf32 = flags.tf32_allowed() if tensors[0].is_cuda and tensors[0].dtype is torch.float32 else None
         self.state = flags.state if tensors[0].is_cuda else flags.state_on_cpu
         self.flags = self.state()
@@ -71,7 +71,7 @@ class Slot:
 
     @property
     def is_torchs(self) -> bool:
-        """Whether PyTorch's own function serves, also while a CUDA graph is captured."""
+        """Whether PyTorch's own function runs, even while a CUDA graph is captured."""
         return self.run is None and self.in_graph is None
 
     @property
@@ -86,19 +86,19 @@ class Slot:
         ) = request  # fmt: skip
 
     def asked(self, request: Request) -> Slot:
-        """The same decision for calls with these arguments, which are equal: those of another layer are other objects,
-        and to compare them by value at each call would take longer than all else that is compared."""
+        """The same decision for calls with these equal arguments. Another layer has other objects, and comparing by
+        value at each call would take longer than the rest of the comparison."""
         if all(mine is theirs for mine, theirs in zip(self.request, request, strict=True)):
             return self
         kept = request.kept()
         if kept is not request:
-            return self  # lists and what is made anew each time are compared by value in any case
+            return self  # lists and objects made for each call are compared by value in any case
         slot = copy(self)
         slot._ask(kept)
         return slot
 
     def stands_for(self, request: Request, tensors: tuple[Tensor, ...], extra: object) -> bool:
-        """Whether this is the slot of a call, looked at without hurry and whatever weight it was made for."""
+        """Whether this slot serves a call, whatever weight it was made for. Not on the fast path."""
         return (
             self.same(request)
             and self.extra == extra
@@ -111,23 +111,23 @@ class Slot:
 
 
 class Slots:
-    """The slots of one function: the latest few of each weight, and all of them by the shapes of their operands.
+    """The slots of one function: the latest few for each weight, and all by the shapes of their operands.
 
-    ``skip_lookup`` has the weights with which most calls need no look, since PyTorch's own function serves them, which
-    is right for whatever it is given. The value says whether something else serves while a CUDA graph is captured.
+    ``skip_lookup`` holds weights whose calls mostly need no lookup, because PyTorch's own function, which is right for
+    any operands, serves them. The value says whether something else runs while a CUDA graph is captured.
     """
 
     def __init__(self) -> None:
         self.latest: dict[int, tuple[Slot, ...]] = {}
         self.skip_lookup: dict[int, bool] = {}
         ambient.contexts.unlooked.append(self.skip_lookup)
-        self.forgotten = 0  # how often everything was
+        self.forgotten = 0  # how often all slots were dropped
         self._hidden: dict[int, tuple[Slot, ...]] = {}
         self._addresses: dict[int, int] = {}
         self._by_shape: dict[object, list[Slot]] = {}
 
     def matching(self, weight: Tensor, request: Request, tensors: tuple[Tensor, ...], extra: object) -> Slot | None:
-        """The slot for a call with these tensors, input first; None where none stands for it."""
+        """The slot for a call with these tensors, input first; None if there is none."""
         for slot in self._by_shape.get(_key(weight, tensors[0], request), ()):
             if slot.stands_for(request, tensors, extra):
                 if extra is None:
@@ -136,7 +136,7 @@ class Slots:
         return None
 
     def _for_layer(self, weight: Tensor, slot: Slot, request: Request) -> Slot:
-        """``slot`` as this layer asks for it; as it is, where the layer sees so many shapes that it is soon let go."""
+        """``slot`` with this layer's own argument objects; unchanged if the layer sees too many shapes to keep it."""
         known = self.latest.get(id(weight), ())
         mine = next((other for other in known if other.decision is slot.decision), None)
         if mine is not None or len(known) >= _MOST_AT_FIRST_LOOK:
@@ -144,7 +144,7 @@ class Slots:
         return slot.asked(request)
 
     def remember(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
-        """Keep ``slot``, first among those of ``weight``; the oldest of these drops out."""
+        """Store ``slot`` as the first for ``weight``; the oldest one drops out."""
         if len(self._by_shape) >= _MOST_KINDS:
             self._by_shape.clear()
         alike = self._by_shape.setdefault(_key(weight, tensors[0], slot.request), [])
@@ -153,8 +153,8 @@ class Slots:
         self._put_first(weight, slot)
 
     def rest(self, weight: int, *, but_captures: bool = False) -> None:
-        """Let most calls with the weight of this id go unlooked, unless an algorithm may be asked for around them, or
-        a call has to be served by the same candidate each time."""
+        """Skip the lookup for most calls with the weight of this id, unless an algorithm context may apply to them, or
+        the same candidate must serve each call."""
         if flags.deterministic():
             return
         self.skip_lookup[weight] = but_captures
@@ -162,15 +162,15 @@ class Slots:
             self.skip_lookup.pop(weight, None)
 
     def remember_image(self, weight: Tensor, tensors: tuple[Tensor, ...], request: Request) -> None:
-        """PyTorch's own function serves a batch of one image like this, and takes the next without a batch."""
+        """Remember that PyTorch's own function serves this batch of one image; the next call may omit the batch."""
         if len(self.latest.get(id(weight), ())) == 1 and request.policy is None:
             self.rest(id(weight))
         else:
             self.remember(weight, tensors, Slot(tensors, request.kept(), None))
 
     def leave(self, weight: Tensor, tensors: tuple[Tensor, ...], slot: Slot) -> None:
-        """Let PyTorch's own functions serve the calls of a layer for which nothing is chosen, with few looks at them
-        where its function for a convolution is all that they take."""
+        """Let PyTorch's own functions serve the calls of a layer without a choice. Lookups are skipped if a call needs
+        only the convolution itself."""
         known = self.latest.get(id(weight), ())
         is_own = slot.request.policy is None and all(each.is_torchs for each in (slot, *known))
         if len(known) < _MOST_AT_FIRST_LOOK or (slot.run is None and not is_own):
@@ -179,14 +179,14 @@ class Slots:
             self.rest(id(weight))
 
     def forget(self) -> None:
-        """Drop every slot, so that the next call of each kind decides anew."""
+        """Drop every slot, so that the next call of each kind decides again."""
         self.forgotten += 1
         self.skip_lookup.clear()
         for memory in (self.latest, self._hidden, self._addresses, self._by_shape):
             memory.clear()
 
     def show(self, shown: bool) -> None:
-        """Let the first look find slots, or nothing, until they are shown again."""
+        """Show slots to the first lookup, or hide them until they are shown again."""
         self.skip_lookup.clear()
         if shown:
             self.latest.update(self._hidden)
@@ -204,7 +204,7 @@ class Slots:
             self._addresses.clear()
         self.skip_lookup.pop(id(weight), None)
         known, address = self.latest.get(id(weight), ()), address_of(weight)
-        # An id is used again, most likely. A weak reference would know, and keep PyTorch from swapping the weight.
+        # Probably a reused id. A weak reference would detect that, but would keep PyTorch from swapping the weight.
         if self._addresses.get(id(weight)) != address:
             known, self._addresses[id(weight)] = (), address
         others = [other for other in known if other.decision is not slot.decision]
@@ -212,14 +212,14 @@ class Slots:
 
 
 def _key(weight: Tensor, x: Tensor, request: Request) -> object:
-    """What finds a slot. Layers of one shape share theirs, unless each keeps a packed weight of its own."""
+    """The key of a slot. Layers of one shape share slots, unless each keeps its own packed weight."""
     policy = request.policy
     own = isinstance(policy, Policy) and policy.weights is Weights.CONSTANT
     return id(weight) if own else weight.shape, x.shape
 
 
 def guard(tensors: tuple[Tensor, ...]) -> Callable[..., bool]:
-    """A check that is True for tensors that look exactly like these to PyTorch's dispatcher."""
+    """A check that is True for tensors that PyTorch's dispatcher cannot distinguish from these."""
     sizes = [list(tensor.shape) for tensor in tensors]
     strides = [list(tensor.stride()) for tensor in tensors]
     made = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)

@@ -1,4 +1,4 @@
-"""The gradient of a convolution whose directions are computed by chosen candidates."""
+"""The autograd node of a convolution whose directions are computed by chosen candidates."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from convwright.tensors import lies_as
 
 _aten: Any = torch.ops.aten
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-# Of dy, x, w, y and what is wanted; None where it does not serve.
+# Takes dy, x, w, y and the needed gradients; returns None if it cannot compute them.
 Fused = Callable[..., Gradients | None]
 
 
 class Training:
-    """The three directions of one convolution, made ready. A gradient's runner of None is left to PyTorch. Where
-    ``fused`` computes gradients together with what stands ahead of them, the runners serve what it does not.
+    """The three directions of one convolution, ready to run. A gradient's runner of None means PyTorch. ``fused``
+    computes gradients together with the activation's derivative; the runners serve the calls that it does not.
 
-    ``gradient`` is the output's gradient as the candidates were chosen for it; ``torchs_gradients`` are PyTorch's own
-    formulas, which alone can be differentiated again.
+    ``gradient`` describes the output gradient that the candidates were chosen for. ``torchs_gradients`` are PyTorch's
+    own formulas; only these can be differentiated again.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Training:
         return _apply(x, w, bias, residual, self)
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
-        """The gradient ahead of the activation, in the layout that the candidates were chosen for."""
+        """The gradient before the activation, in the layout that the candidates were chosen for."""
         return self._laid(dy if y is None else _aten.threshold_backward(dy, y, 0))
 
     def _laid(self, dy: Tensor) -> Tensor:
@@ -76,11 +76,11 @@ class Training:
     def fused_gradients(
         self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
     ) -> Gradients | None:
-        """Those of input, weight and bias from the output's gradient behind the activation, or None."""
+        """The gradients of input, weight and bias from the gradient after the activation, or None."""
         return None if self.fused is None else self.fused(self._laid(dy), x, w, y, needs)
 
     def gradients(self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
-        """Those of input, weight and bias, each where it is needed."""
+        """The gradients of input, weight and bias that are needed."""
         dx = self.to_input(dy, w) if needs[0] and self.to_input else None
         dw = None
         if needs[1] and self.to_weight:
@@ -130,7 +130,7 @@ class Convolution(torch.autograd.Function):
         x, w, y = ctx.saved_tensors
         training: Training = ctx.training
         needs = ctx.needs_input_grad
-        # Only PyTorch's formulas have a second derivative, a tangent, and can be mapped over a batch of gradients.
+        # Only PyTorch's formulas support second derivatives, forward mode, and vmap over gradients.
         if is_differentiated() or transformed() is not None or not _is_in_memory(dy):
             if y is not None:
                 dy = _aten.threshold_backward(dy, y, 0)
@@ -145,12 +145,12 @@ class Convolution(torch.autograd.Function):
 
 
 def is_differentiated() -> bool:
-    """Whether a derivative is taken of what is computed now, in either mode."""
+    """Whether the current computation is differentiated, in forward or reverse mode."""
     return torch.is_grad_enabled() or torch_api.forward_gradient_level() >= 0
 
 
 def _is_in_memory(dy: Tensor) -> bool:
-    """False for subclasses, and for what stands for a batch of gradients, which has no address."""
+    """False for tensor subclasses and batched gradients, which have no address."""
     try:
         return type(dy) is Tensor and torch_api.address_of(dy) >= 0
     except RuntimeError:

@@ -1,8 +1,7 @@
-"""Gradients by kernels that fuse what stands ahead of them: ReLU's derivative, and the bias's gradient.
+"""Gradients by kernels that also compute ReLU's derivative and the bias's gradient.
 
-PyTorch, and whatever else computes the gradients of a convolution with an activation, first writes down the gradient
-ahead of that, which both then read, and sums it up for the bias. Where outputs are many and channels few, that takes as
-long as the gradients do.
+Without fusion, the gradient before the activation is written to memory first; both gradients then read it, and the bias
+sums it. With many outputs and few channels that takes as long as the gradients themselves.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _FASTEST = (Objective.TIME, Objective.DEVICE_TIME)
 def fused_problems(
     problem: ConvProblem, wanted: Wanted, policy: Policy, device: DeviceFacts
 ) -> list[ConvProblem | None]:
-    """Those of the gradients of input and weight with what stands ahead of them, None where none is wanted; an empty
-    list where nothing stands there, or no kernel fuses it, or more than speed is asked for."""
+    """The fused gradient problems of input and weight, None where no gradient is needed. The list is empty if there is
+    nothing to fuse, no kernel fuses it, or the policy asks for more than speed."""
     activation = problem.epilogue.activation
     if problem.direction is not Direction.FORWARD or activation not in FROM_OUTPUT:
         return []
-    # The residual's gradient is the one ahead of the activation itself.
+    # A residual needs the gradient before the activation itself.
     if policy.objective not in _FASTEST or wanted.residual or (wanted.bias and not wanted.w):
         return []
     to_input, to_weight = gradient_problems(problem, wanted)
@@ -67,7 +66,7 @@ def _is_fused(problem: ConvProblem, device: DeviceFacts) -> bool:
 def fused_choices(
     asked: Sequence[ConvProblem | None], plain: Sequence[Choice | None], choose: Callable[[ConvProblem], Choice]
 ) -> list[Choice | None] | None:
-    """Choices for such gradients, where these are surely faster than ``plain``."""
+    """Choices for fused gradients, if surely faster than ``plain``."""
     try:
         found = [None if each is None else choose(each) for each in asked]
     except Refused:
@@ -76,9 +75,9 @@ def fused_choices(
 
 
 def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> bool:
-    """Whether choices for such gradients are surely faster than those for gradients alone behind what stands ahead.
+    """Whether fused choices are surely faster than ``plain`` ones after a separate derivative.
 
-    What that takes is told by PyTorch's own calls, which are timed with it and without.
+    The time of the derivative is the difference between PyTorch's own calls with it and without.
     """
     fused_us = alone_us = ahead_us = 0.0
     for ours, alone in zip(fused, plain, strict=True):
@@ -92,7 +91,7 @@ def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -
             together_us, alone_torch_us = ours.torch_device_us, alone.torch_device_us
             if not _is_one_kernels(ours) or together_us is None or alone_torch_us is None:
                 return False
-            # Both have the derivative ahead of them; the weight's gradient, which comes last, has the bias's, too.
+            # Both fuse the derivative; the weight's gradient, which comes last, also fuses the bias's gradient.
             ahead_us = max(together_us.value - alone_torch_us.value, 0.0)
     return fused_us < (1 - TIE) * (alone_us + ahead_us)
 
@@ -102,7 +101,7 @@ def _is_one_kernels(choice: Choice) -> bool:
 
 
 def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> list[Choice | None]:
-    """The same beside times of PyTorch's own calls in which the derivative, which both need, is counted once."""
+    """The same choices, with times of PyTorch's own calls that count the shared derivative once."""
     to_input, to_weight = fused
     alone = plain[0]
     if (
@@ -116,7 +115,7 @@ def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | No
 
 
 class FusedGradients:
-    """Both gradients made ready, for operands that lie as their problems say, the output's among them."""
+    """Both fused gradients, ready for operands with the layouts of their problems."""
 
     __slots__ = ("_masks", "_needs", "_run")
 
@@ -135,8 +134,8 @@ class FusedGradients:
     def __call__(
         self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
     ) -> Gradients | None:
-        """Those of input, weight and bias; None where other ones are asked for than were chosen, where an operand lies
-        otherwise than was thought, or there is no memory."""
+        """The gradients of input, weight and bias. None if other gradients are needed than were chosen, if an operand
+        has another layout, or if memory runs out."""
         if needs != self._needs or self._is_astray(dy, x, w, y):
             return None
         try:
@@ -173,7 +172,7 @@ def _step(choice: Choice, call: Call) -> Callable[..., Tensor]:
 
 
 class _Step:
-    """One plan with its workspace, called with what its epilogue takes."""
+    """One plan with its workspace, called with its epilogue's operands."""
 
     __slots__ = ("_packs", "_plan", "_rare", "_scratch")
 

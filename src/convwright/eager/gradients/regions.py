@@ -1,8 +1,8 @@
-"""Which part of a buffer was written when: lets a backward pass use a slice that later writes left alone.
+"""Track writes to parts of a buffer, so that a backward pass can use a slice that later writes did not touch.
 
-PyTorch keeps one version for a whole buffer, so any write to any slice makes it refuse every slice that was saved
-before. Here each write to a slice is logged with the versions before and after it; a saved slice is intact if all
-versions since then are accounted for by writes that do not touch it.
+PyTorch keeps one version for a whole buffer, so a write to any slice invalidates every saved slice. Here each write to
+a slice is logged with the versions before and after it. A saved slice is intact if logged writes that do not touch it
+account for all versions since.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_WRITES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box inside a storage, in the strides of whoever looks; None stands for all of it."""
+    """A box inside a storage, in the strides of the tensor; None means the whole storage."""
 
     box: tuple[tuple[int, int], ...] | None
 
@@ -35,7 +35,7 @@ class Region:
 
 
 class Write(NamedTuple):
-    """Where it went is worked out when somebody asks: most writes nobody asks about."""
+    """A logged write. Its region is computed only on demand, since most writes are never checked."""
 
     before: int
     after: int
@@ -48,17 +48,17 @@ class Write(NamedTuple):
         return _region(self.shape, self.strides, self.offset)
 
 
-_log: Any = WeakIdKeyDictionary()  # tensors compare by element, so a plain WeakKeyDictionary will not do
+_log: Any = WeakIdKeyDictionary()  # compares keys by id: tensors compare by element
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    """The tensor that another is a view of; itself where it is none."""
+    """The tensor that another is a view of, or the tensor itself."""
     base = torch_api.base_of(tensor)
     return tensor if base is None else base
 
 
 def region_of(tensor: Tensor) -> Region:
-    """The box of its storage that ``tensor`` covers; everything where it is not a box."""
+    """The box of the storage that ``tensor`` covers; the whole storage if it is not a box."""
     return _region(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
 
@@ -115,15 +115,15 @@ def version_of(tensor: Tensor) -> int:
 
 
 def count_write(tensor: Tensor) -> None:
-    """Tell autograd of a write that went past PyTorch."""
+    """Report to autograd a write that PyTorch did not see."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
 
 def log_write(tensor: Tensor, before: int) -> None:
-    """Note that ``tensor`` was written to, which took its buffer from version ``before`` to the present one."""
+    """Log a write to ``tensor`` that changed its buffer's version from ``before`` to the present one."""
     if tensor.is_inference():
-        return  # it has no version, and no gradient will ask
+        return  # an inference tensor has no version, and no gradient needs it
     writes = _log.setdefault(base_of(tensor), [])
     now, offset = torch_api.version_of(tensor), int(tensor.storage_offset())
     writes.append(Write(before, now, tensor.shape, tensor.stride(), offset))
@@ -131,9 +131,9 @@ def log_write(tensor: Tensor, before: int) -> None:
 
 
 class Kept:
-    """A slice as a forward pass used it, for the backward pass.
+    """A slice as a forward pass read it, for the backward pass.
 
-    It holds the memory, but not the buffer itself: the buffer's history leads back to whoever keeps this.
+    It holds the storage but not the buffer tensor, whose history refers back to the owner of this object.
     """
 
     __slots__ = ("_base", "_region", "tensor", "version")
@@ -145,14 +145,14 @@ class Kept:
         self._region = region_of(tensor)
 
     def intact(self) -> Tensor:
-        """The slice, or an error where a write since ``version`` may have changed it."""
+        """The slice; an error if a write since ``version`` may have changed it."""
         base, now, version = self._base(), torch_api.version_of(self.tensor), self.version
         writes = {write.before: write for write in _log.get(base, [])} if base is not None else {}
         while version < now:
             write = writes.get(version)
             if write is None or write.strides != self.tensor.stride() or write.region.overlaps(self._region):
                 raise RuntimeError(
-                    "a slice that conv2d_into needs for its gradient was written over after it was used: "
+                    "a slice that conv2d_into needs for its gradient was overwritten after it was used: "
                     f"its buffer was at version {self.version} then and is at {now} now"
                 )
             version = write.after

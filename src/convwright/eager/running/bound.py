@@ -1,4 +1,4 @@
-"""A decision's choices, bound to the calls that they are for, with what of an epilogue is not fused."""
+"""Bind a decision's choices to calls, with the part of the epilogue that is not fused."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from convwright.tuning.session import Choice
 
 
 def direction_runner(choice: Choice, call: Call) -> Runner:
-    """A choice for one of the directions of a call that trains."""
+    """A choice for one direction of a call that needs gradients."""
     made = call_runner if choice.candidate.problem.direction is call.form.direction else _bound
     return made(choice, call)
 
 
 def call_runner(choice: Choice, call: Call) -> Runner:
-    """A choice for the call itself; a transposed convolution's bias and activation follow it."""
+    """A choice for the call itself; for a transposed convolution, bias and activation follow it."""
     run = _bound(choice, call)
     return unfused_epilogue(run, call) if choice.candidate.problem.direction is Direction.BACKWARD_DATA else run
 
 
 def _bound(choice: Choice, call: Call) -> Runner:
-    """A choice bound to calls with operands like these; only a forward problem has a bias and a residual."""
+    """A choice bound to calls with operands like these. Only a forward problem has a bias and a residual."""
     problem = choice.candidate.problem
     given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
     demanded = _is_demanded(problem.direction, call)
@@ -41,12 +41,12 @@ def _bound(choice: Choice, call: Call) -> Runner:
 
 
 def torchs_own(call: Call) -> Run | None:
-    """PyTorch's own functions and gradient; None where the caller's arguments can go there as they are."""
+    """PyTorch's own functions and gradient; None if they can take the caller's arguments directly."""
     return torchs_functions(call) if call.has_more else None
 
 
 def own_runner(call: Call) -> Runner:
-    """PyTorch's own functions, called as a candidate is."""
+    """PyTorch's own functions with a candidate's signature."""
     if call.has_more:
         return torchs_functions(call)
     own, window = call.form.own, call.form.window(call.request)
@@ -54,13 +54,13 @@ def own_runner(call: Call) -> Runner:
 
 
 def either_runner(eager: Run, captured: Run) -> Runner:
-    """``captured`` while the current stream is captured, and ``eager`` otherwise."""
+    """``captured`` during a capture of the current stream, else ``eager``."""
     is_capturing = torch_api.is_capturing
     return lambda *operands: (captured if is_capturing() else eager)(*operands)
 
 
 def _is_demanded(direction: Direction, call: Call) -> bool:
-    """Whether what computes a direction of a call was named, so that nothing else may."""
+    """Whether the caller named the candidate for a direction, so that no other may run."""
     if call.request.algorithm is not None and direction is call.form.direction:
         return True
     around = ambient.current()
@@ -68,7 +68,7 @@ def _is_demanded(direction: Direction, call: Call) -> bool:
 
 
 def unfused_epilogue(run: Runner, call: Call) -> Runner:
-    """``run``, which convolves only, and then residual, bias and activation, added in place."""
+    """``run``, which only convolves, followed by residual, bias and activation in place."""
     activation, shape = activation_named(call.request.activation), (-1, *[1] * call.form.rank)
 
     def runs(
@@ -85,7 +85,7 @@ def unfused_epilogue(run: Runner, call: Call) -> Runner:
 
 
 def activated(run: Runner | None, call: Call) -> Runner:
-    """``run``, which does all but the activation, and the activation as PyTorch differentiates it.
+    """``run``, which computes all except the activation, followed by PyTorch's differentiable activation.
 
     None stands for PyTorch's own function, as it does in a slot.
     """
@@ -101,7 +101,7 @@ def activated(run: Runner | None, call: Call) -> Runner:
 
 
 def torchs_functions(call: Call) -> Runner:
-    """PyTorch's own functions for a call with more to it than ``F.conv2d`` takes."""
+    """PyTorch's own functions for a call that needs more than ``F.conv2d``."""
     form, request = call.form, call.request
     if not (form.transposed or call.trains or autocasting(call.x)):
         return TorchPlan(torch_candidate(call.problem())).bare

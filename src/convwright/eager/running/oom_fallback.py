@@ -1,4 +1,4 @@
-"""PyTorch's own call in the place of a chosen candidate for which there is no memory, until there is again."""
+"""Replace a candidate that runs out of memory by PyTorch's own call, until memory is free again."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from convwright.tuning import listing
 from convwright.tuning.search import resolved
 from convwright.tuning.session import Choice, capturing
 
-# Memory is looked at again after twice as many calls each time, and in the end after so many. To ask for what cannot be
-# had makes PyTorch give back all that it keeps ready, so that is done only where enough seems to be free.
+# Calls between two checks of free memory double each time, up to this many. A failed allocation makes PyTorch release
+# all cached memory, so the candidate is tried only if enough memory seems free.
 _MOST_BETWEEN = 1024
 
 
 class OomFallback:
-    """Stands beside a candidate that is ``demanded`` by name, or free to be replaced. ``serving`` computes while memory
-    is short. Nothing of a call's tensors is kept."""
+    """The fallback of a candidate that is ``demanded`` by name, or may be replaced. ``serving`` computes while memory
+    is short. It keeps none of a call's tensors."""
 
     __slots__ = ("_calls", "_choice", "_demanded", "_needed_bytes", "_next_look", "_policy", "_told", "serving")
 
@@ -38,7 +38,7 @@ class OomFallback:
         self.serving: Runner = TorchPlan(torch_candidate(choice.candidate.problem))
 
     def lasts(self) -> bool:
-        """Whether this call, too, is not the candidate's."""
+        """Whether the fallback also serves this call."""
         self._calls += 1
         if self._calls < self._next_look or not self._may_fit():
             return True
@@ -46,9 +46,9 @@ class OomFallback:
         return False
 
     def begin(self, error: BaseException, needed_bytes: int | None) -> None:
-        """Let PyTorch's own call serve from now on, where ``error`` says that there is no memory; any other is raised.
+        """Let PyTorch's own call serve from now on if ``error`` means out of memory; otherwise raise it.
 
-        Without ``needed_bytes`` the candidate could not be built, and nobody knows what for.
+        ``needed_bytes`` is None if the candidate could not be built, so that its need is unknown.
         """
         if not is_shortage(error) or self._choice.is_torch:
             raise error
@@ -56,9 +56,9 @@ class OomFallback:
         if self._demanded:
             raise OutOfMemory(why) from error
         if self._has_to_stay():
-            raise OutOfMemory(f"{why}; nothing else may serve where equal calls have to give equal bits") from error
+            raise OutOfMemory(f"{why}; no other candidate may run, because equal calls must give equal bits") from error
         if not self._own_is_allowed():
-            raise OutOfMemory(f"{why}; nothing that needs less is allowed") from error
+            raise OutOfMemory(f"{why}; the policy allows no candidate that needs less") from error
         self._needed_bytes = needed_bytes or 0
         self._next_look = self._calls + min(self._calls + 1, _MOST_BETWEEN)
         own = torch_candidate(self._choice.candidate.problem)
@@ -76,8 +76,8 @@ class OomFallback:
         )  # fmt: skip
 
     def until_built(self) -> Runner:
-        """What serves in the place of a candidate that could not be built, and then the candidate."""
-        self._calls = -1  # the call for which it could not be built is still to come
+        """The fallback for a candidate that could not be built, and later the candidate."""
+        self._calls = -1  # the call that failed is repeated
         candidates: Runner | None = None
 
         def run(
@@ -105,19 +105,19 @@ class OomFallback:
         return listing.objection(torch_candidate(candidate.problem, cpu=device.kind == "cpu"), permitted) is None
 
     def _has_to_stay(self) -> bool:
-        """Whether a call has to be computed as the one before it, by the candidate or by what serves in its place."""
+        """Whether this call must run what the previous one ran, the candidate or its fallback."""
         return self._policy.deterministic or flags.deterministic()
 
     def _may_fit(self) -> bool:
         if self._has_to_stay() or capturing(self._choice.device):
-            return False  # what a graph is captured with stays in it
+            return False  # a captured graph keeps what it was captured with
         self._next_look = self._calls + min(self._calls + 1, _MOST_BETWEEN)
         free = free_memory_bytes(self._choice.device)
         return free is None or free >= self._needed_bytes
 
 
 def bound(choice: Choice, operands: Operands, policy: Policy, *, demanded: bool) -> Runner:
-    """A choice bound to calls with operands like these, and what serves in its place where it has no memory."""
+    """A choice bound to calls with operands like these, with its fallback for lack of memory."""
     fallback = OomFallback(choice, policy, demanded=demanded)
     try:
         return fallback.candidates(operands)
@@ -127,12 +127,12 @@ def bound(choice: Choice, operands: Operands, policy: Policy, *, demanded: bool)
 
 
 def short_of(candidate: Candidate, device: DeviceFacts, needed_bytes: int, error: BaseException) -> OutOfMemory:
-    """The one error about a candidate that was asked for and has no memory."""
+    """The error for a candidate that was asked for by name and has no memory."""
     return OutOfMemory(_why(candidate, device, needed_bytes, error))
 
 
 def _why(candidate: Candidate, device: DeviceFacts, needed_bytes: int | None, error: BaseException) -> str:
-    """In words, with the bytes that are wanted and, on a GPU, those that are free."""
+    """The reason as a sentence, with the bytes needed and, on a GPU, the bytes free."""
     needed = f"{needed_bytes:,} bytes of workspace" if needed_bytes else "its weight packed"
     if needed_bytes is None:
         needed = "memory to be built"

@@ -1,4 +1,4 @@
-"""Weights that do not change, packed for a kernel once."""
+"""Pack constant weights once for a kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Pack = Callable[[Tensor], Tensor]
 
 
 class PackedOnce:
-    """Packs a weight once per stream, and again when autograd has counted a write to it, or an optimizer has made a
-    step: a fused one writes where autograd does not count."""
+    """Packs a weight once per stream, and again after autograd has counted a write to it or an optimizer has made a
+    step: fused optimizers write without autograd's count."""
 
     __slots__ = ("_by_stream", "_prepare")
 
@@ -28,23 +28,23 @@ class PackedOnce:
 
     def __call__(self, weight: Tensor) -> Tensor:
         if weight.is_inference():
-            return self._prepare(weight)  # it has no version that would tell of a change
-        # What one stream packs, another could read too early.
+            return self._prepare(weight)  # an inference tensor has no version that shows a change
+        # Another stream could read a packed weight before this stream has written it.
         stream = torch_api.current_stream(weight.device.index) if weight.is_cuda else 0
         capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
         version, kept = (torch_api.version_of(weight), weight.data_ptr(), _step), self._by_stream.get(stream)
-        # A new weight can have the id, the address and the version of one that is gone: only the object itself tells.
+        # A new weight can have the id, address and version of a deleted one, so compare the object itself.
         if kept is not None and kept[0]() is weight and kept[1] == version:
             if capturing:
                 _seen_by_graphs[id(kept[2])] = kept[2]
             return kept[2]
         packed = self._prepare(weight.detach())
-        if not capturing:  # inside a capture nothing is packed until the graph is replayed
+        if not capturing:  # during a capture nothing is packed until the graph is replayed
             self._by_stream[stream] = weakref.ref(weight, self._dropping(stream)), version, packed
         return packed
 
     def _dropping(self, stream: int) -> Callable[[weakref.ref[Tensor]], None]:
-        """What lets go of a packed weight when its own is gone, unless another has taken its place."""
+        """A callback that drops a packed weight when its weight is deleted, unless it was replaced meanwhile."""
         by_stream = self._by_stream
 
         def drop(gone: weakref.ref[Tensor]) -> None:
@@ -55,7 +55,7 @@ class PackedOnce:
         return drop
 
 
-_step = object()  # another one behind each step of any optimizer, since the first weight was kept
+_step = object()  # replaced after each step of any optimizer, once a first weight is kept
 
 
 @cache
@@ -65,8 +65,8 @@ def _count_steps() -> None:
 
 def _stepped(*_: object) -> None:
     global _step
-    _step = object()  # which, unlike a count, threads cannot make the same of each other's
+    _step = object()  # unlike a counter, this is safe when threads do it at the same time
 
 
-# What a captured graph has seen must live as long as the graph, and nobody tells when that ends.
+# A captured graph needs these as long as it lives, and nothing reports its end.
 _seen_by_graphs: dict[int, Tensor] = {}

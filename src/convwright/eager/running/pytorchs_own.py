@@ -1,4 +1,4 @@
-"""Calls that PyTorch's own functions serve: why only these can, what they compute, and what they refuse."""
+"""Calls that only PyTorch's own functions can serve: the reasons, the computation, and the errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COMPUTED_ON = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch_api.mkldnn_layout)
 EMPTY = "an operand is empty"
 Around = Callable[[Call, Callable[[], Tensor]], Tensor]
-# What PyTorch's functions raise.
+# Exceptions that PyTorch's functions raise.
 FAILURES = (RuntimeError, TypeError, ValueError)
 _PROMOTED = "autocast casts a convolution, but not its sum with a residual of another dtype"
 
 
 def foreign(*operands: Tensor | None) -> str | None:
-    """Why someone must see PyTorch's own functions, or there is nothing to tune; None where neither is so."""
+    """Why PyTorch's own functions must see the call, or nothing can be tuned; None if neither applies."""
     tensors = [tensor for tensor in operands if tensor is not None]
     if torch_api.tracing_state() is not None:
         return "torch.jit traces it"
@@ -54,19 +54,19 @@ def foreign(*operands: Tensor | None) -> str | None:
 
 
 def is_transformed() -> bool:
-    """Whether this is inside a transform of torch.func, which a compiler sees as well."""
+    """Whether this is inside a transform of torch.func; a compiler can trace this function."""
     return torch_api.transform_depth() > 0
 
 
 def transformed() -> str | None:
-    """Inside of what transform or mode this is: tensors there may have no memory to compute on."""
+    """The transform or mode that is active, as a reason: tensors inside may have no memory."""
     if is_transformed():
         return "it is inside a transform of torch.func, such as vmap"
     return "it is inside a dispatch mode, as in torch.export" if torch_api.dispatch_modes() > 0 else None
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is PyTorch's own, and has sizes and strides: a nested one has none, but the same type."""
+    """Whether a tensor is PyTorch's own type with sizes and strides. A nested tensor has the type but no strides."""
     return type(tensor) in PLAIN and not tensor.is_nested
 
 
@@ -77,11 +77,11 @@ def _oddity(tensor: Tensor) -> str | None:
         return f"an operand is stored as {tensor.layout}"
     if tensor.numel() == 0:
         return EMPTY
-    return "an operand is stored with the other sign" if tensor.is_neg() else None
+    return "an operand has PyTorch's negative bit set" if tensor.is_neg() else None
 
 
 def check_tensors(form: Form, **named: object) -> None:
-    """Refuse what is no tensor, and operands that have not as many dimensions as ``form`` takes."""
+    """Refuse operands that are not tensors, or have another number of dimensions than ``form`` takes."""
     for name, value in named.items():
         if value is not None and not isinstance(value, Tensor):
             raise BadInput(f"`{name}` must be a tensor, got {type(value).__name__}")
@@ -101,8 +101,8 @@ def check_tensors(form: Form, **named: object) -> None:
 
 
 def check_storage(x: Tensor, named: Mapping[str, object]) -> None:
-    """Refuse operands without strides, and those that are elsewhere than ``x``, of which PyTorch reads what lies there
-    by chance. Its functions take a meta tensor with any weight, for the shape of the result."""
+    """Refuse operands without strides, or on another device than ``x``, where PyTorch would read arbitrary memory. A
+    meta input is accepted with any weight, as in PyTorch."""
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             continue
@@ -121,7 +121,7 @@ _around = _Around()
 
 @contextmanager
 def told(around: Around) -> Iterator[None]:
-    """Inside, ``around(call, compute)`` computes those calls of this thread that are more than one of PyTorch's."""
+    """Inside, calls of this thread that combine several of PyTorch's functions go to ``around(call, compute)``."""
     before, _around.by = _around.by, around
     try:
         yield
@@ -150,7 +150,7 @@ def _composed(call: Call) -> Tensor:
 
 
 def check_like(y: Tensor, name: str, given: Tensor, *, any_dtype: bool = False) -> None:
-    """Refuse what PyTorch would expand or convert where a candidate cannot."""
+    """Refuse operands that PyTorch would expand or convert but a candidate cannot."""
     if given.shape != y.shape:
         raise BadInput(f"`{name}` must have the output's shape {tuple(y.shape)}, got {tuple(given.shape)}")
     if (given.dtype is not y.dtype and not any_dtype) or given.device != y.device:
@@ -158,63 +158,62 @@ def check_like(y: Tensor, name: str, given: Tensor, *, any_dtype: bool = False) 
 
 
 def refuse_algorithm(form: Form, request: Request, why: str) -> None:
-    """Where only PyTorch's own functions can serve, and ``why`` they must, nothing else may be asked for. While a model
-    is captured nothing is refused: a capture lists calls, whatever computes them."""
+    """Refuse a named algorithm or arithmetic for a call that only PyTorch's own functions can serve; ``why`` says why.
+    During a capture of a model nothing is refused: a capture only lists calls."""
     if _around.by is not None:
         return
     around, policy = ambient.current(), request.policy
     asked = request.algorithm or (around.demanded(form.direction) if around is not None else None)
     if asked not in (None, ambient.AUTO, "torch/default"):
-        raise Refused(f"{asked} cannot serve this call: PyTorch's own functions are wanted, since {why}")
+        raise Refused(f"{asked} cannot serve this call, which needs PyTorch's own functions, since {why}")
     if policy is not None and policy.arithmetic is not None and not form.stands_in:
-        raise Refused(f"a policy's `arithmetic` cannot be kept here: PyTorch's own functions are wanted, since {why}")
+        raise Refused(f"a policy's `arithmetic` cannot be kept: this call needs PyTorch's own functions, since {why}")
 
 
 def checked(call: Call) -> Call:
-    """The call, if its operands are tensors of a number of dimensions and a dtype that its function takes."""
+    """The call, if its function takes tensors of these dtypes and numbers of dimensions; otherwise an error."""
     check_tensors(call.form, input=call.x, weight=call.w, bias=call.bias, residual=call.residual, out=call.out)
     if call.x.dtype in NARROW:
         raise BadInput(
-            f"{call.form.name} computes what PyTorch computes, got {call.x.dtype}; "
-            "`cw.plan` makes ready what computes that"
+            f"{call.form.name} takes the dtypes of PyTorch's function, got {call.x.dtype}; use `cw.plan` for this dtype"
         )
     if call.out is not None and call.trains:
         raise BadInput(
-            "`out` needs torch.no_grad(), since a gradient is wanted here; conv2d_into writes into a slice with one"
+            "`out` cannot be used where a gradient is needed: use torch.no_grad(), or conv2d_into for a slice"
         )
     return call
 
 
 def why_pytorchs(call: Call) -> str | None:
-    """Why only PyTorch's own functions can serve a call; None where others can."""
+    """Why only PyTorch's own functions can serve a call; None if others can."""
     why = foreign_dtype(call) or foreign(*call.operands)
-    # Autocast lowers a convolution, not the sum with a residual of another dtype.
+    # Autocast casts the convolution, but not the sum with a residual of another dtype.
     promoted = call.residual is not None and autocasting(call.x) and call.residual.dtype is not lowered_dtype(call.x)
     return why or (_PROMOTED if promoted else None)
 
 
 def foreign_dtype(call: Call) -> str | None:
-    """What is said of complex and whole numbers, which nothing but PyTorch's own functions computes here."""
+    """The reason for complex and integer dtypes, which only PyTorch's own functions compute; None for others."""
     return (
         None if call.x.dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {call.x.dtype}"
     )
 
 
 def computed_by_pytorch(call: Call, why: str) -> Tensor:
-    """PyTorch's own functions. A result without elements is nobody's work, whatever was asked for."""
+    """Compute by PyTorch's own functions. An empty result is allowed even if an algorithm was named."""
     if why == EMPTY and (y := composed(call)).numel() == 0:
         return y
     refuse_algorithm(call.form, call.request, why)
     try:
         return composite(call)
-    except RuntimeError as error:  # what PyTorch has no kernel for is one of these, too
+    except RuntimeError as error:  # includes dtypes and devices for which PyTorch has no kernel
         if "not implemented for" not in str(error) or call.x.dtype in SERVED:
             raise
         raise BadInput(why) from error
 
 
 def composed(call: Call) -> Tensor:
-    """PyTorch's own functions, and one sentence about what is wrong with their input."""
+    """PyTorch's own functions. If they fail, one sentence says what is wrong with the input."""
     try:
         return composite(call)
     except BadInput:
@@ -225,25 +224,25 @@ def composed(call: Call) -> Tensor:
 
 
 def explain(call: Call) -> None:
-    """Refuse in one sentence what PyTorch's own function has refused, where what it was given is wrong."""
+    """After PyTorch's own function has refused a call: raise one sentence if its arguments are wrong."""
     call = checked(replace(call, request=call.request.kept()))
     _refuse(call if call.x.dim() == call.w.dim() else replace(call, x=call.x.unsqueeze(0)))
 
 
 def _refuse(call: Call) -> None:
-    """One sentence about what is wrong with a call, if something is; what no candidate could serve may be right."""
+    """Raise one sentence if a call is wrong. A call that no candidate could serve may still be right."""
     if not any(tensor.is_nested for tensor in call.tensors):
         with suppress(Refused):
             call.problem()
 
 
 def is_proxy(operand: object) -> bool:
-    """True for an object that has `__torch_function__` and is no tensor."""
+    """Whether an operand has `__torch_function__` and is not a tensor."""
     return operand is not None and not isinstance(operand, Tensor) and hasattr(operand, "__torch_function__")
 
 
 def noted(call: Call) -> Tensor:
-    """Let such an operand do with the call what it does with those of PyTorch's functions."""
+    """Dispatch the call to such an operand, as PyTorch's functions would."""
     form, request = call.form, call.request
     given: dict[str, Any] = {
         "activation": request.activation, "algorithm": request.algorithm, "policy": request.policy,

@@ -1,4 +1,4 @@
-"""A plan bound to eager calls: it finds the workspace, packs the weight, and looks at addresses."""
+"""Bind a plan to eager calls: allocate the workspace, pack the weight, check addresses."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 class Fallback(Protocol):
-    """What runs in a plan's place while that has no memory."""
+    """Runs in a plan's place while memory is short."""
 
     @property
     def serving(self) -> Runner: ...
 
     def begin(self, error: BaseException, needed_bytes: int | None) -> None:
-        """Have something else serve from now on, or raise."""
+        """Let something else serve from now on, or raise ``error``."""
 
     def lasts(self) -> bool:
-        """Whether this call, too, is not the plan's."""
+        """Whether the fallback also serves this call."""
 
 
 def runner(
     plan: Plan, operands: Operands, torchs_own: Runner, *, weights_constant: bool, stays: bool, fallback: Fallback
 ) -> Runner:
-    """The shortest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
-    ``fallback`` in its place where it has no memory.
+    """The fastest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
+    ``fallback`` if memory runs out.
 
-    What a slot's check pins, strides and device, is settled here once; of addresses it knows nothing, so a call with
-    operands that are less aligned than the problem says goes to PyTorch's own plan, or where the plan ``stays``,
-    whatever it costs, there with copies of them.
+    Strides and device are fixed by a slot's check, so they are handled once, here. Addresses are not: a call whose
+    operands are less aligned than the problem says goes to PyTorch's own plan. If the plan ``stays``, its operands are
+    copied instead, whatever that costs.
     """
     if isinstance(plan, TorchPlan):
-        return plan.bare  # PyTorch packs nothing, and takes whatever lies wherever
+        return plan.bare  # PyTorch packs nothing, and takes any alignment
     if isinstance(without_range(plan), TorchPlan):
         return plan
     device = operands[0].device
@@ -61,7 +61,7 @@ def runner(
 
 
 def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
-    """How a weight becomes what the kernel wants; None where weights of this layout are so already."""
+    """How to pack a weight for the kernel; None if weights of this layout need no packing."""
     weight = weight.detach()
     if plan.prepare(weight) is weight:
         return None
@@ -99,7 +99,7 @@ def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: Fallba
 
 
 def _with_extras(run: Runner, plan: Plan, operands: Operands) -> Runner:
-    """``run`` behind copies of a bias or a residual that do not lie in memory as the problem says they do."""
+    """``run`` with copies of a bias or residual whose layout differs from the problem's."""
     problem, (_, _, bias, residual) = plan.candidate.problem, operands
     lay_bias = bias is not None and not bias.is_contiguous()
     lay_residual = residual is not None and spec_of(residual).strides != problem.y.strides
@@ -123,7 +123,7 @@ def _with_extras(run: Runner, plan: Plan, operands: Operands) -> Runner:
 
 
 def _with_copies(run: Runner, plan: Plan) -> Runner:
-    """``run`` on copies of its operands, which lie in memory as the problem says they do."""
+    """``run`` on copies of its operands in the layouts of the problem."""
     problem = plan.candidate.problem
     first_spec, second_spec = (problem.operands[role] for role in problem.direction.operands)
 
@@ -144,8 +144,8 @@ def _with_copies(run: Runner, plan: Plan) -> Runner:
 
 
 def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner:
-    """``run`` where each address is a multiple of what the problem says of its operand, a bias's of 16 bytes, and
-    ``astray`` elsewhere."""
+    """``run`` if each operand's address has the alignment that the problem states, 16 bytes for a bias; otherwise
+    ``astray``."""
     problem = plan.candidate.problem
     first_role, second_role = problem.direction.operands
     first_mask = problem.operands[first_role].alignment - 1
@@ -172,7 +172,7 @@ def _aligned(run: Runner, plan: Plan, astray: Runner, *, packed: bool) -> Runner
 
 
 def on_device(run: Callable[..., Made], device: torch.device) -> Callable[..., Made]:
-    """``run`` with ``device`` as the current GPU; ``run`` itself where there is no other."""
+    """``run`` with ``device`` as the current GPU; ``run`` itself if there is only one."""
     if device.type == "cpu" or torch.cuda.device_count() < 2:
         return run
     current = torch_api.current_gpu

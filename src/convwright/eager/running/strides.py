@@ -1,4 +1,4 @@
-"""The strides of results along single elements: a problem says nothing of these, but whoever has a result may ask."""
+"""Give results PyTorch's strides along dimensions of size 1: a problem ignores these, but users can see them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Run = TypeVar("_Run", bound=Callable[..., Tensor])
 
 
 def with_strides(run: _Run, problem: ConvProblem, call: Call) -> _Run:
-    """``run``, which computes ``problem`` for ``call`` into memory of its own, with results whose strides along single
-    elements are PyTorch's, too."""
+    """``run``, which computes ``problem`` for ``call`` into new memory, with results whose strides along dimensions of
+    size 1 are also PyTorch's."""
     spec, is_gradient = problem.output, problem.direction is not call.form.direction
-    # What adds or activates lays a result in planes where it can, and an output that is given lies as it does.
+    # A sum or an activation returns NCHW if it can, and a given output keeps its layout.
     if 1 not in spec.shape or (call.has_more and not is_gradient):
         return run
     shape, strides = spec.shape, dense_strides(spec.shape, _layout(problem, call))
@@ -30,8 +30,8 @@ def with_strides(run: _Run, problem: ConvProblem, call: Call) -> _Run:
 
 
 def _layout(problem: ConvProblem, call: Call) -> Layout:
-    """An output's is that of PyTorch's own, an input's gradient has channels last where the output or the input has
-    them, and a weight's gradient where the weight has them, since optimizers want both to lie alike."""
+    """An output has the layout of PyTorch's own. An input's gradient has channels last if the output or the input has;
+    a weight's gradient if the weight has, since optimizers want both in one layout."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
         return suggested(call.w)
     outputs = call.output_layout(problem)

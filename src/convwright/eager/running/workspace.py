@@ -12,7 +12,7 @@ from convwright.tensors import strided_allocator
 
 
 class _Held(threading.local):
-    """What this thread has on a CPU, as large as the largest need so far; freed with the thread."""
+    """This thread's workspace on a CPU, as large as the largest need so far; freed with the thread."""
 
     on_cpu: Tensor | None = None
 
@@ -21,10 +21,10 @@ _held = _Held()
 
 
 def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
-    """Gives at least ``nbytes`` of scratch memory to each call.
+    """A function that gives each call at least ``nbytes`` of scratch memory.
 
-    On a GPU it comes from PyTorch's allocator, which has it back when the call returns: it adds to a model's peak only
-    where the peak is in that call. A CPU would have to map the memory again at each call, so there a thread keeps it.
+    On a GPU it comes from PyTorch's allocator and is returned after the call, so it raises a model's peak only if the
+    peak is in that call. On a CPU each thread keeps its memory, since mapping it again at each call is slow.
     """
     if device.type == "cuda":
         return strided_allocator((nbytes,), (1,), torch.uint8, device)

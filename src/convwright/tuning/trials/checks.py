@@ -1,4 +1,4 @@
-"""Errors of results, looked for within a budget, on one kind of data after the other."""
+"""Check results for errors within a budget, on several kinds of data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning.budget import Budget
 from convwright.tuning.trials.trial import Bench, Trial
 
-# In the order in which they find faults: wrong results at all, then what Fourier and Winograd transforms make of an
-# infinity, and of channels of different scale.
+# Ordered by what they reveal: wrong results in general, then how Fourier and Winograd transforms handle infinities and
+# channels of different scale.
 KINDS = (Kind.NORMAL, Kind.INFINITY, Kind.CHANNEL_SCALED, Kind.LARGE, Kind.POSITIVE, Kind.NAN)
-# Fewer kinds say too little for a candidate to be chosen.
+# Fewer kinds are not enough for a candidate to be chosen.
 FEWEST_KINDS = 2
-# A float64 reference of the whole output has to be made within this share of the budget, or else some elements of the
-# output have to do.
+# A float64 reference of the whole output must be ready within this share of the budget; otherwise some elements of the
+# output must suffice.
 _REFERENCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Errors, in words where they were looked for, and whether the candidate is ruled out."""
+    """Measured errors, the text about what was checked, and whether the candidate is ruled out."""
 
     errors: tuple[KindError, ...]
     where: str
@@ -35,14 +35,14 @@ class Checked:
 
     @property
     def enough(self) -> bool:
-        """True where the figures tell whether the candidate may be chosen."""
+        """Whether the checks suffice to choose the candidate."""
         return self.wrong or len(self.errors) >= FEWEST_KINDS
 
 
 class Checks:
-    """Operands and references are made once for each kind, whoever is checked on them.
+    """Checks candidates on shared operands and references, made once for each kind of data.
 
-    Candidates are held against PyTorch's ``own`` call, or against what is ``known`` of it.
+    Errors are compared with PyTorch's ``own`` call, or with its ``known`` errors.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Checks:
         )
 
     def fit(self, trial: Trial, budget: Budget, each_us: float) -> bool:
-        """Whether there is time for the fewest kinds, one of which is thought to take so long."""
+        """Whether there is time for the fewest kinds, if one takes ``each_us``."""
         owns = 1 if self._own is None or self.of_own is not None or trial is self._own else 2
         return owns * FEWEST_KINDS * each_us <= budget.left_us
 
     def check(self, trial: Trial, budget: Budget) -> Checked:
-        """Errors of ``trial``. The fewest kinds may take all that is left of the budget, more of them half of it; a
-        candidate that turns out to be wrong is looked at no further than those. Raises what running it raises."""
+        """The errors of ``trial``. The fewest kinds may take all of the remaining budget, further ones half of it. A
+        candidate found to be wrong is not checked further. Raises what running it raises."""
         if self._own is not None and self.of_own is None:
             errors = self._errors(self._own, budget, share=0.25)
             self.of_own, self._base = Checked(errors, self._where(errors), wrong=False), errors

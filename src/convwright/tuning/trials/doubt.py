@@ -1,4 +1,4 @@
-"""Whether a time that a search took is to be relied on; where it is not, why, and the cure."""
+"""Whether a time can be trusted; if not, why, with a remedy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from convwright.core.finding import UNSTABLE, Interval
 from convwright.measuring.timing import Timing
 
-# An interval that is wider says nothing any more. That of fewer rounds is wide in any case, however quiet the machine;
-# but not where there would have been more.
+# A wider interval says nothing. With fewer rounds it is wide on any machine, unless more rounds were possible.
 _WORTHLESS, _FEWEST_ROUNDS = 0.25, 6
-# A call among others finds its caches full and its clocks high: it takes no longer than one that was made alone.
+# A call in a series finds full caches and high clocks: it takes no longer than a single call.
 _BEYOND_LOOK = 2.0
 CURE = "stop other work on the machine, or give a larger budget"
 
 
 def doubt(timing: Timing, look_us: float) -> str | None:
-    """What speaks against a timing of a call that took ``look_us`` when it was looked at, 0 where it was not."""
+    """Why a timing is doubtful, or None. ``look_us`` is the quick timing of a call, 0 if there is none."""
     took_us, rounds = timing.call_us, len(timing.round_slopes_us)
     if timing.disturbed:
         said = f"{rounds} round{'s were' if rounds > 1 else ' was'} timed, and fewer than two undisturbed"
@@ -33,11 +32,12 @@ def doubt(timing: Timing, look_us: float) -> str | None:
 
 
 def unstable(said: str, causes: Sequence[str]) -> str:
-    """A sentence that begins as all do by which what is unstable is known, with its causes and the cure."""
+    """The standard sentence for an unstable time, by whose beginning others recognise it, with causes and remedy."""
     return f"{UNSTABLE}: {said}{''.join(f', {cause}' for cause in causes)}: {CURE}"
 
 
 def least(timed_us: Interval, look_us: float) -> Interval:
-    """What an unstable timing leaves: other work makes calls longer, so the shortest tells most."""
+    """The lower bound from an unstable timing: other work only lengthens calls, so the shortest is the best
+    estimate."""
     value = min((time_us for time_us in (timed_us.value, look_us) if time_us > 0), default=0.0)
     return Interval(value, max(min(timed_us.low, value), 0.0), max(timed_us.high, value))

@@ -1,4 +1,4 @@
-"""What is measured of the best candidates only: peak memory, and energy where it is asked for."""
+"""Extra measurements of the best candidates: peak memory, and energy on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.tuning.trials.quick_timing import FAILURES
 from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Trial
 
-# Sensors of GPUs look a quarter of the time: less than this says little, more than this says no more.
+# GPU sensors cover a quarter of the time: less than the first says little, more than the second adds nothing.
 _SECONDS = (1.0, 5.0)
 
 
@@ -22,12 +22,12 @@ def with_peak(finding: Finding, trial: Trial) -> Finding:
     try:
         peak = peak_extra_bytes(trial.call(), trial.bench.device)
     except FAILURES:
-        return finding  # it was timed all the same
+        return finding  # the time still counts
     return replace(finding, measurement=replace(finding.measurement, peak_bytes=peak))
 
 
 def with_energy(finding: Finding, trial: Trial, stopwatch: Stopwatch, seconds: float) -> Finding:
-    """The finding with the energy of a call, measured over about that time; unchanged where nothing counts it."""
+    """The finding with the energy of a call, measured over about ``seconds``; unchanged if there is no counter."""
     if finding.measurement is None:
         return finding
     least, most = _SECONDS

@@ -1,4 +1,4 @@
-"""First looks: which candidates are run, for how long new ones are, and which of them are worth timing."""
+"""Quick timings: which candidates run, for how long new ones start, and which are worth precise timing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from convwright.tuning.trials.effort import GLANCE, Effort
 from convwright.tuning.trials.quick_timing import QuickTiming, QuickTimings, none_had
 from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput
 
-# Calls that one decision needs: a shortest heat of two candidates, and one check.
+# Calls that a decision needs: the shortest comparison of two candidates, and one check.
 DECIDING = {"cpu": 12, "cuda": 20}
-# Where fewer fit into what is left, no other look is begun, which takes 2.
+# If fewer calls fit into what is left, no other quick timing starts; that itself takes 2.
 FEWEST_CALLS = {kind: 2 + calls for kind, calls in DECIDING.items()}
-# What seemed to take so many times as long as PyTorch's own call is not timed beside it.
+# A candidate this many times slower than PyTorch's own call is not timed beside it.
 _SLOW = 2.0
-# Where so many other configurations of an algorithm in a row are no better, no more are looked at.
+# After this many configurations of an algorithm in a row without progress, no more are tried.
 _MOST_IN_VAIN = 64
 
 
 def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candidate]:
-    """Candidates that ran within the budget, the fastest first; none if their operands do not fit into memory. Nothing
-    is timed or checked."""
+    """Candidates that ran within the budget, fastest first; empty if their operands do not fit into memory. Nothing is
+    checked or timed precisely."""
     try:
         first = FirstLooks(contest, GLANCE)
     except SHORTAGES as error:
@@ -40,7 +40,7 @@ def glance(candidates: Iterable[Candidate], contest: SearchInput) -> list[Candid
 
 
 class FirstLooks:
-    """What is known of the candidates of one search before any of them is timed."""
+    """The state of one search before any precise timing."""
 
     def __init__(self, contest: SearchInput, effort: Effort) -> None:
         self.contest, self.effort, self.budget, self.progress = contest, effort, contest.budget, contest.hooks.progress
@@ -52,10 +52,10 @@ class FirstLooks:
             self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us
         )
         self.passed: dict[Candidate, str] = {}
-        self.wrong: dict[Candidate, Checked] = {}  # what was seen to be wrong before anything was timed
+        self.wrong: dict[Candidate, Checked] = {}  # found to be wrong before any timing
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Run candidates while time is left; those that cannot win come last. Returns all of them in order."""
+        """Run candidates while time is left. Returns all in order, those that cannot win last."""
         order: list[Candidate] = []
         hopeless: list[Candidate] = []
         for candidate in candidates:
@@ -82,7 +82,7 @@ class FirstLooks:
             self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
 
     def _needs_more_than_was_seen(self, candidate: Candidate) -> float | None:
-        """Libraries load what they launch, which may take most of the budget: what cannot win is not worth it."""
+        """The least time of a candidate, if a faster one was seen: loading its kernels may take most of the budget."""
         if candidate.compiles or candidate == self.contest.baseline:
             return None
         return hopeless_us(candidate, self.contest.device, self.looks.best_us)
@@ -101,14 +101,14 @@ class FirstLooks:
         return later or self._reason_to_stop(candidate)
 
     def _reason_to_stop(self, candidate: Candidate) -> str | None:
-        """Where a share of the budget is spent, or too little is left to compare anything."""
+        """Why quick timings should stop: their share of the budget is spent, or too little is left for a comparison."""
         call_us, looked = self._own_call_us, self.looks.looked
         if self.effort.hurried and call_us is not None and call_us * FEWEST_CALLS[self.on] > self.budget.left_us:
             if looked.keys() - {self.contest.baseline}:
                 return SPENT
             if self._is_disturbed:
                 return f"was not tried: PyTorch's own call took {call_us / 1e3:.3g} ms, and other work disturbed it"
-            is_long = (2 + FEWEST_CALLS[self.on]) * call_us > self.budget.total_us  # with its own look
+            is_long = (2 + FEWEST_CALLS[self.on]) * call_us > self.budget.total_us  # including its own quick timing
             return too_long(f"{call_us / 1e3:.3g}", self.contest) if is_long else SPENT
         share = self.effort.looking_late if candidate.compiles else self.effort.looking
         may_begin = self.budget.has(1 - share) or (not looked and not self.effort.hurried)
@@ -116,7 +116,7 @@ class FirstLooks:
 
     @property
     def _own_call_us(self) -> float | None:
-        """What PyTorch's own call takes, as far as that is known."""
+        """The time of PyTorch's own call, as far as known."""
         if self._own is not None:
             return self._own.call_us
         known = self.contest.known_baseline()
@@ -124,17 +124,17 @@ class FirstLooks:
 
     @property
     def _own(self) -> QuickTiming | None:
-        """The look at PyTorch's own call."""
+        """The quick timing of PyTorch's own call."""
         baseline = self.contest.baseline
         return None if baseline is None else self.looks.looked.get(baseline)
 
     @property
     def _is_disturbed(self) -> bool:
-        """Whether other work disturbed every look at PyTorch's own call."""
+        """Whether other work disturbed every quick timing of PyTorch's own call."""
         return self._own is not None and self._own.disturbed
 
     def look_around(self) -> list[Candidate]:
-        """What was looked at of other configurations of the fastest algorithms that are not seen to be wrong."""
+        """Try other configurations of the fastest algorithms; returns those not found to be wrong."""
         around: list[Candidate] = []
         walked = 0
         for best in self._fastest_of_each_algorithm() if self.effort.walked else ():
@@ -143,7 +143,7 @@ class FirstLooks:
                 if not time.has_any() or in_vain == _MOST_IN_VAIN:
                     break
                 around.append(candidate)
-                # Checked only now, since few algorithms have other configurations.
+                # Checked as late as possible, since few algorithms have other configurations.
                 if place == 1 and self._is_seen_to_be_wrong(best):
                     self.passed[candidate] = f"was not tried: {best.id} is wrong"
                     break
@@ -161,13 +161,13 @@ class FirstLooks:
         return around
 
     def _time_to_walk(self, algorithms: int) -> Budget:
-        """An equal share for each of so many algorithms, of what is left for looking."""
+        """An equal share of the remaining time for each of so many algorithms."""
         share = self.effort.looking + self.effort.walking
         left_us = self.budget.left_us - (1 - share) * self.budget.total_us
         return Budget(max(left_us, 0.0) / algorithms, now_us=self.budget.now_us)
 
     def _fastest_of_each_algorithm(self) -> list[Candidate]:
-        """Those that may win, without what is rewritten."""
+        """The fastest candidate of each algorithm that may win, without rewrites."""
         ranked = [candidate for candidate in self._ranked() if candidate.inner is None and self._may_win(candidate)]
         return list({(c.backend, c.algorithm): c for c in reversed(ranked)}.values())[::-1]
 
@@ -187,7 +187,7 @@ class FirstLooks:
         return checked.wrong
 
     def _ranked(self) -> list[Candidate]:
-        """What was looked at but PyTorch's own call, the most promising first."""
+        """All timed candidates except PyTorch's own call, most promising first."""
         by_workspace = self.contest.policy.objective is Objective.WORKSPACE
 
         def promise(candidate: Candidate) -> tuple[float, float]:
@@ -198,7 +198,7 @@ class FirstLooks:
         return sorted(others, key=promise)
 
     def _may_win(self, candidate: Candidate) -> bool:
-        """Whether it is worth timing beside PyTorch's own call."""
+        """Whether a candidate is worth timing beside PyTorch's own call."""
         look = self.looks.looked[candidate]
         if candidate in self.looks.ruled_out:
             return False
@@ -210,7 +210,7 @@ class FirstLooks:
 
     @property
     def _is_own_allowed(self) -> bool:
-        """Whether PyTorch's own call may be chosen, so that others have to be better."""
+        """Whether PyTorch's own call may be chosen, so that others must be faster."""
         own = self.contest.baseline
         return own is not None and listing.objection(own, self.contest.policy) is None
 
@@ -223,7 +223,7 @@ class FirstLooks:
 
 
 def too_long(call_ms: str, contest: SearchInput) -> str:
-    """Why nothing is tried where PyTorch's own call takes so long."""
+    """The reason not to try anything when PyTorch's own call takes too long."""
     within_ms = contest.budget.total_us / 1e3
     own = f"PyTorch's own call takes {call_ms} ms"
     return f"was not tried: {own}, too long to compare it with anything within {within_ms:.3g} ms"

@@ -1,4 +1,4 @@
-"""Candidates measured in a process of their own, so that a crash or a hang of one is its failure and nobody else's."""
+"""Measure candidates in another process, so that a crash or hang affects only one candidate."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from convwright.tuning.trials.measure import measure_candidates as measure
 from convwright.tuning.trials.search_input import Hooks, SearchInput, passed_over
 from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
-# So long a candidate may take for its first looks; so long, and twice the budget, may pass otherwise without a word.
+# Limits for a candidate's quick timing, and for silence otherwise, in addition to twice the budget.
 MOST_LOOKING_S, MOST_SILENT_S = 60.0, 120.0
 
 
 class Switches(NamedTuple):
-    """PyTorch's, as far as they bear on what a candidate does. ``strict`` asks for deterministic algorithms."""
+    """PyTorch's flags that affect candidates. ``strict`` asks for deterministic algorithms."""
 
     tf32: bool
     cudnn: bool
@@ -48,7 +48,7 @@ class Switches(NamedTuple):
         )  # fmt: skip
 
     def set(self) -> None:
-        """Let them hold in this process, for good."""
+        """Set them in this process, for good."""
         cudnn: Any = torch.backends.cudnn
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = self.cudnn, self.benchmark, self.deterministic
         if flags.tf32_allowed() != self.tf32:
@@ -56,14 +56,14 @@ class Switches(NamedTuple):
         torch_api.set_onednn_enabled(self.onednn)
         here = Switches.now()
         if (self.strict, self.only_warns) != (here.strict, here.only_warns):
-            # Which loads all of Inductor, for seconds, and leaves a folder behind.
+            # This loads all of Inductor, which takes seconds, and leaves a folder.
             torch.use_deterministic_algorithms(self.strict, warn_only=self.only_warns)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be measured, and how PyTorch was set where it was asked for. ``avoid`` is what took an earlier process
-    with it."""
+    """What to measure, and PyTorch's flags in the calling process. ``avoid`` lists candidates that ended an earlier
+    process."""
 
     problem: Problem
     device: DeviceFacts
@@ -81,14 +81,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """A candidate is being looked at, or None any more."""
+    """A message: this candidate is being tried, or None if that has ended."""
 
     candidate: Candidate | None
 
 
 def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
-    """As ``measure`` does, in other processes: one that dies is followed by another, without the candidate that it died
-    of. The budget is that of each; starting them takes some seconds more."""
+    """Like ``measure``, in other processes: if one dies, the next continues without the candidate that ended it. Each
+    has the whole budget; starting one takes some seconds more."""
     budget, hooks = contest.budget, contest.hooks
     left, failed, passed = dict[Candidate, None](), dict[Candidate, Finding](), list[Finding]()
     for candidate in candidates:
@@ -124,7 +124,7 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
 
 
 class _Tried:
-    """The candidate that a child began to look at last and has not ended."""
+    """The candidate that a child is trying at the moment."""
 
     def __init__(self, hooks: Hooks, budget_us: float) -> None:
         self.candidate: Candidate | None = None
@@ -141,7 +141,7 @@ class _Tried:
 
 
 def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
-    """The task: measure, and say of each candidate when it is tried and when that has ended."""
+    """The child's task: measure, and report when each candidate's trial starts and ends."""
     torch.set_num_threads(request.threads)
     request.switches.set()
 

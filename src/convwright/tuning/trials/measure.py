@@ -1,7 +1,7 @@
-"""The search itself: first looks at candidates, the best timed side by side, their results checked, and a final.
+"""The search itself: quick timings, the best timed side by side, results checked, and a final.
 
-Nothing wins by one time alone: the final times the best and PyTorch's own call once more, interleaved, in a full search
-with fresh inputs and plans that are built anew, and it is that time which counts.
+No candidate wins by a single time. The final times the best and PyTorch's own call again, interleaved; in a full search
+it uses fresh inputs and newly built plans. The time of the final counts.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput, pass
 from convwright.tuning.trials.side_by_side import Stopwatch, heat_us, like, with_errors
 from convwright.tuning.trials.trial import Trial
 
-# So much is left for the heat and what follows in a hurried search, however long the last look took.
+# The share left for comparison and final in a hurried search, however long the last quick timing took.
 _LEAST_LEFT, _MOST_LEFT = 0.25, 0.6
-# So much of a hurried search is for what follows a final, writing down what was found; a final that has no more than so
-# much would tell nothing that the heat did not.
+# In a hurried search, the share reserved after a final for storing findings; and the least share for a final: with less
+# it would add nothing.
 _CLOSING, _FINAL = 0.07, 0.03
-# What took so many times as long as PyTorch's own call side by side may still turn out to be better.
+# A candidate up to this many times slower than PyTorch's own call, side by side, may still turn out better.
 _NEAR = 1.1
-# Of all that are checked in a search with time, at least so many are.
+# If there is time, at least this many candidates are checked.
 _FEWEST_CHECKED = 2
-# Without time for so many calls of each there is no final.
+# If not so many calls of each fit, there is no final.
 _FEWEST_IN_FINAL = 4
-# What may beat PyTorch's own call, but not surely, is timed again with it: so many, for such a share of what is left.
+# Candidates that may beat PyTorch's own call, but not surely, are timed again with it: how many, and for what share.
 _RIVALS, _OVERTIME = 2, 0.3
-# Python looks for garbage in searches that are longer than this.
+# Garbage collection stays on in searches longer than this.
 _COLLECTING_US = 1e6
 _ONCE = "AMBIGUOUS: it was timed once only, since those that seemed better did not win twice"
 
 
 def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
-    """What was found out about each candidate, in the order in which they come, which begins with PyTorch's own call;
-    then about what stands near the best of them."""
+    """The findings of all candidates, in the order given, which begins with PyTorch's own call; then those of
+    configurations close to the best."""
     effort, budget = EFFORTS[contest.mode], contest.budget
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
     if effort.hurried and own_us * FEWEST_CALLS[contest.device.kind] > budget.total_us:
@@ -62,7 +62,7 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
 
 
 class Trials(FirstLooks):
-    """One search on the way to its findings."""
+    """The state of one search."""
 
     def __init__(self, contest: SearchInput, effort: Effort) -> None:
         super().__init__(contest, effort)
@@ -82,14 +82,14 @@ class Trials(FirstLooks):
 
     @property
     def _least_left(self) -> float:
-        """The share of the budget that a decision takes."""
+        """The share of the budget that a decision needs."""
         needed_us = DECIDING[self.on] * (self._own_call_us or 0.0)
         return min(max(needed_us / self.budget.total_us, _LEAST_LEFT), _MOST_LEFT)
 
     # Side by side.
 
     def _time_side_by_side(self) -> float:
-        """Time PyTorch's own call and the best; how many times longer that took than was reckoned."""
+        """Time PyTorch's own call and the best; returns how many times longer that took than estimated."""
         chosen = self._contenders()
         if not chosen or (self.effort.hurried and not self._fit(chosen, 4)):
             return 1.0
@@ -103,7 +103,7 @@ class Trials(FirstLooks):
         return max(took_us / reckoned_us, 1.0)
 
     def _contenders(self) -> list[Candidate]:
-        """PyTorch's own call, and of those that look best as many as there is time for."""
+        """PyTorch's own call, and as many of the best as there is time for."""
         baseline = self.contest.baseline
         chosen = [] if baseline is None or self._own is None else [baseline]
         for candidate in filter(self._may_win, self._ranked()):
@@ -116,7 +116,7 @@ class Trials(FirstLooks):
         return chosen
 
     def _heat_us(self, candidate: Candidate) -> float:
-        """What the least of a heat takes of a candidate."""
+        """The least time that a candidate takes in a comparison."""
         return heat_us(self.looks.looked[candidate], self.effort.heat_calls[self.on], self.on)
 
     def _fit(self, candidates: Iterable[Candidate], calls: float) -> bool:
@@ -134,13 +134,13 @@ class Trials(FirstLooks):
 
     @property
     def _is_held_against_something(self) -> bool:
-        """Whether PyTorch's own call was timed with the others, or there is none, or it is known."""
+        """Whether PyTorch's own call was timed too, is known, or does not exist."""
         return self._own is None or self.contest.baseline in self.timed
 
     # Checks.
 
     def _check(self) -> list[Candidate]:
-        """Those that are right, by what they cost: all that time allows, or in a hurry the first that seems better than
+        """The right candidates by cost: as many as time allows, or in a hurry the first that seems better than
         PyTorch's own call."""
         hurried, policy = self.effort.hurried, self.contest.policy
         checks = self._checks(whole_within_us=0.0 if hurried else self.budget.total_us)
@@ -160,7 +160,7 @@ class Trials(FirstLooks):
         return right
 
     def _check_one(self, candidate: Candidate, checks: Checks) -> bool:
-        """Whether a candidate was checked, and did not fail."""
+        """Check a candidate; whether it was checked and did not fail."""
         look, finding, baseline = self.looks.looked[candidate], self.timed[candidate], self.contest.baseline
         both_us = look.call_us + (0.0 if self._own is None else self._own.call_us)
         if not checks.fit(look.trial, self.budget, self.making_us + both_us / 2):
@@ -186,8 +186,8 @@ class Trials(FirstLooks):
         return own or self.contest.known_baseline()
 
     def _promising(self) -> list[Candidate]:
-        """What was timed side by side, by what it costs. In a hurry only what may be better than PyTorch's own call as
-        far as the heat tells: what surely is before the others."""
+        """Timed candidates by cost. In a hurry only those that may be better than PyTorch's own call, surely better
+        ones first."""
         policy, base = self.contest.policy, self._base()
         ranked = [
             each for each, finding in self.timed.items()
@@ -204,7 +204,7 @@ class Trials(FirstLooks):
     # The final.
 
     def _time_finalists(self, right: list[Candidate], slowness: float) -> None:
-        """The best and PyTorch's own call as precisely as there is time for, with what else was asked of them."""
+        """Time the best and PyTorch's own call as precisely as time allows, and measure extras."""
         effort, energy = self.effort, self.contest.hooks.energy
         finalists = right[: effort.finalists]
         if not finalists and effort.hurried:
@@ -226,7 +226,7 @@ class Trials(FirstLooks):
             self._time_extras(trials, stopwatch)
 
     def _doubt_who_was_timed_once(self, finalists: Container[Candidate]) -> None:
-        """Who seems better than PyTorch's own call, and would win, since those that seemed best did not win twice."""
+        """Mark as ambiguous those that seem better than PyTorch's own call but were timed only once."""
         while (rows := self._verdicts()) and rows[0].won and self._own is not None:
             first = rows[0].finding
             if first.candidate in finalists or first.measurement is None:
@@ -235,7 +235,7 @@ class Trials(FirstLooks):
             self.timed[first.candidate] = replace(first, measurement=doubtful)
 
     def _time_extras(self, trials: Mapping[Candidate, Trial], stopwatch: Stopwatch) -> None:
-        """Memory, and energy where it is asked for."""
+        """Measure memory, and energy on request."""
         for done, (candidate, trial) in enumerate(trials.items()):
             self.timed[candidate] = with_peak(self.timed[candidate], trial)
             if self.contest.hooks.energy:
@@ -244,8 +244,7 @@ class Trials(FirstLooks):
                 self.timed[candidate] = with_energy(self.timed[candidate], trial, stopwatch, seconds)
 
     def _anew(self, finalists: list[Candidate]) -> tuple[dict[Candidate, Trial], Stopwatch]:
-        """Their trials on fresh inputs, with plans that are built again; in a hurry, and without memory for that, those
-        that there are."""
+        """New trials with fresh inputs and newly built plans; in a hurry, or if memory is short, the existing ones."""
         trials = {candidate: self.looks.looked[candidate].trial for candidate in finalists}
         if self.effort.hurried:
             return trials, self.stopwatch
@@ -266,7 +265,7 @@ class Trials(FirstLooks):
             self.timed[candidate] = like(finding, self.timed[candidate])
 
     def _left_open(self) -> list[Candidate]:
-        """PyTorch's own call and the best of those that may beat it; none where it is known who wins."""
+        """PyTorch's own call and the best candidates that may beat it; empty if the winner is clear."""
         rows = self._verdicts()
         if not rows or not rows[0].won or rows[0].finding.candidate != self.contest.baseline:
             return []
@@ -278,7 +277,7 @@ class Trials(FirstLooks):
         return [own.candidate, *rivals[:_RIVALS]] if rivals else []
 
     def _verdicts(self) -> tuple[Verdict, ...]:
-        """By the times that are known so far."""
+        """The verdicts by the times known so far."""
         return choose(list(self.timed.values()), self._base(), self.contest.policy.by_time)
 
     # The findings.

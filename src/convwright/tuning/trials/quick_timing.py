@@ -1,4 +1,4 @@
-"""First looks: a candidate is built and run a few times, for an impression of what it takes."""
+"""Quick timing: build a candidate and run it a few times."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from convwright.tuning.choose import is_torch
 from convwright.tuning.trials.doubt import unstable
 from convwright.tuning.trials.trial import Bench, Call, Trial
 
-# What a candidate may raise that is the candidate's own affair. A fault of the device is not: it is raised again.
+# Exceptions that count as a candidate's own failure. A fault of the device does not: it is raised again.
 FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSError, MemoryError)
 
-# After the first run, which loads and allocates, so many more, as long as they are short.
+# Further runs after the first, which loads and allocates, if they are short.
 _RUNS = 3
 _SHORT_US = 1000.0
-# What a first run takes the host may be so many times longer, since libraries load what they launch only then.
+# PyTorch's first run may take this many times longer on the host, since libraries load kernels only then.
 _LOADING = 4.0
-# A launch that is so much of a long run at the most is hidden behind it.
+# A launch that takes at most this share of a run is hidden behind it.
 _HIDDEN = 0.5
-# A GPU spins for so many times as long as the host took to launch a call before, so that it waits for no launch.
+# A GPU spins for this many times the host's last launch time, so that it never waits for a launch.
 _AHEAD = 2.0
-# Where other work had the cores meanwhile, it is run again until one run is undisturbed, at most so many times, while
-# this share of the budget is left.
+# If other work had the cores meanwhile, runs are repeated until one is undisturbed: at most _MOST_AGAIN times, while
+# _LEAST_LEFT of the budget is left.
 _MOST_AGAIN, _LEAST_LEFT = 8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class QuickTiming:
-    """``runs_us`` are what runs after the first took, on a GPU of the device alone; of a candidate that is very slow,
-    what the first did. ``host_us`` is what launching one took there, ``packing_us`` what packing a weight takes of the
-    device. It is ``disturbed`` where other work had the cores in each of the runs, and ``cold`` where there
-    was but the first of them, in which a library may have loaded something."""
+    """``runs_us`` are the times of all runs after the first; on a GPU, of the device alone. For a very slow candidate
+    it is the first run. ``host_us`` is the host time of a launch, ``packing_us`` the device time of packing a weight.
+    ``disturbed`` means that other work had the cores in each run. ``cold`` means that there was only the first run, in
+    which a library may have loaded something."""
 
     trial: Trial
     runs_us: tuple[float, ...]
@@ -60,18 +60,17 @@ class QuickTiming:
 
     @property
     def call_us(self) -> float:
-        """How long one call keeps whoever makes many of them."""
+        """How long one call takes when many are made in a row."""
         return max(self.look_us, self.host_us)
 
     def cost_us(self, policy: Policy) -> float:
-        """The time that ``policy`` counts, as far as a look tells."""
+        """The time that ``policy`` counts, as far as a quick timing shows."""
         return self.look_us + (self.packing_us if policy.weights is Weights.CHANGING else 0.0)
 
 
 class QuickTimings:
-    """What was seen of each candidate so far. A run that takes longer than ``patience_us`` is not repeated. ``best_us``
-    is the least of those that may be chosen, as PyTorch's own call with its TF32 flag the other way round may not, nor
-    what was ``ruled_out`` since."""
+    """All quick timings so far. A run longer than ``patience_us`` is not repeated. ``best_us`` is the least time of the
+    candidates that may be chosen: not PyTorch's own call with the other TF32 flag, and not those ``ruled_out``."""
 
     def __init__(
         self,
@@ -88,13 +87,13 @@ class QuickTimings:
         self.ruled_out: set[Candidate] = set()
         self._permitted: dict[Candidate, float] = {}
         self._policy, self._trying, self._patience_us = policy, trying, patience_us
-        # Other work on the host does not touch the time of a device.
+        # Other work on the host does not affect a GPU's times.
         self._waiting = Waiting() if bench.device.type == "cpu" else None
         self._background = Background()
 
     def at(self, candidate: Candidate) -> QuickTiming | None:
-        """Build it and run it; None, and a finding with the reason, where that fails. Most are never run again: what
-        was packed and bound for it is not kept."""
+        """Build a candidate and run it; None, with a finding that gives the reason, if it fails. Packed weights and
+        bound calls are dropped, since most candidates never run again."""
         try:
             with self._trying(candidate):
                 trial = Trial(candidate, self.bench)
@@ -117,9 +116,9 @@ class QuickTimings:
         call = trial.call()
         if self.bench.device.type == "cuda":
             return self._on_gpu(trial, call)
-        self._is_disturbed()  # by what came before
+        self._is_disturbed()  # discard what came before
         runs = [self._run_us(call)]
-        # PyTorch's own call is what all is held against: what it takes only once is not to be taken for its time.
+        # All others are compared with PyTorch's own call, so its one-time costs must not count.
         cold = runs[0] > self._patience_us * (_LOADING if is_torch(trial.candidate) else 1.0)
         if not cold:
             runs = [self._run_us(call)]
@@ -133,11 +132,11 @@ class QuickTimings:
         return QuickTiming(trial, tuple(runs), disturbed=disturbed, cold=cold)
 
     def _on_gpu(self, trial: Trial, call: Call) -> QuickTiming:
-        """What a call takes of the device and of the host: the wall time of a short one is that of both together."""
+        """Device and host time of a call; the wall time of a short call contains both."""
         with torch.cuda.device(self.bench.device):
             host_us, run_us = self._launched_us(call)
             if is_torch(trial.candidate) and self._is_loading(host_us) and run_us - host_us <= self._patience_us:
-                # What libraries load for PyTorch's own call whoever makes it has to wait for, this once.
+                # Libraries load kernels for PyTorch's own call once, whoever makes it: do not count that.
                 first_us, (host_us, run_us) = run_us, self._launched_us(call)
                 self.budget.give_back(max(first_us - run_us, 0.0))
             if run_us - host_us > self._patience_us or self._is_loading(host_us):
@@ -168,7 +167,7 @@ class QuickTimings:
         return runs, min(hosts_us)
 
     def _launched_us(self, call: Call) -> tuple[float, float]:
-        """When the host has launched a call, and when the device has ended it."""
+        """When the host has launched a call, and when the device has finished it."""
         begun_us = self.budget.now_us()
         call()
         launched_us = self.budget.now_us()
@@ -176,11 +175,11 @@ class QuickTimings:
         return launched_us - begun_us, self.budget.now_us() - begun_us
 
     def cost_us(self, candidate: Candidate) -> float:
-        """The time of a candidate that counts here, as far as its look tells."""
+        """The time of a candidate that counts, as far as its quick timing shows."""
         return self.looked[candidate].cost_us(self._policy)
 
     def _is_disturbed(self) -> bool:
-        """Whether other work had the cores since this was asked last."""
+        """Whether other work had the cores since the last call of this."""
         share = None if self._waiting is None else self._waiting.share()
         return share is not None and share >= MOST_WAITING
 
@@ -190,7 +189,7 @@ class QuickTimings:
         return self.budget.now_us() - begun_us
 
     def passed_over(self, candidate: Candidate) -> Finding:
-        """A candidate that was looked at and not timed."""
+        """The finding of a candidate with only a quick timing."""
         if self.looked[candidate].disturbed:
             return Finding(candidate, note=self.unstable(candidate))
         least_us = min(map(self.cost_us, self.looked)) if self.best_us == inf else self.best_us
@@ -198,23 +197,23 @@ class QuickTimings:
         return Finding(candidate, note=f"about {times:.1f}x the best at a first look")
 
     def unstable(self, candidate: Candidate) -> str:
-        """What is said of a candidate of which no look was undisturbed."""
+        """The sentence about a candidate all of whose runs were disturbed."""
         look = self.looked[candidate]
         said = f"a call took {look.look_us / 1e3:.3g} ms at a first look, the shortest of {len(look.runs_us)}"
         return unstable(said, self._background.causes())
 
 
 def failure(candidate: Candidate, error: BaseException, device: torch.device) -> Finding:
-    """What a candidate raised, as its finding."""
+    """A candidate's exception as its finding."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # raises again where the device itself is at fault
+        torch.cuda.synchronize(device)  # raises again if the device itself has a fault
     if is_shortage(error):
-        return Finding(candidate, note=shortage(error))  # that is no fault of the candidate
+        return Finding(candidate, note=shortage(error))  # lack of memory is not the candidate's fault
     return Finding(candidate, failure=f"failed: {first_line(error)}")
 
 
 def none_had(candidates: Iterable[Candidate], error: BaseException) -> list[Finding]:
-    """The findings of candidates for whose operands there was no memory; what else was raised is raised again."""
+    """The findings of candidates whose operands did not fit into memory; any other error is raised again."""
     if not is_shortage(error):
         raise error
     return [Finding(candidate, note=shortage(error)) for candidate in candidates]

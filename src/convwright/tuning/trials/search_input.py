@@ -1,4 +1,4 @@
-"""What is being searched, within what budget, and who follows it."""
+"""What a search measures, its budget, and the callbacks of its caller."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SPENT = "was not tried: the budget was spent"
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Called while a search goes on: ``trying`` stands around a candidate's first run, ``looked`` gets what it took,
-    ``progress`` what is being done, how much of it is done and of how much. ``energy`` asks for the energy of the best
-    as well. ``later`` says why a candidate that has to be compiled is not to be built now; without it, all are.
-    ``around`` names more candidates, near one that was fast, until it may not go on."""
+    """Callbacks of a search. ``trying`` wraps a candidate's first run, ``looked`` receives its time, ``progress``
+    receives the activity, the amount done and the total. ``energy`` asks for the energy of the best. ``later`` says why
+    a candidate that needs a compiler is not built now; without it, all are. ``around`` gives more candidates close to a
+    fast one, until it may not continue."""
 
     trying: Trying = lambda candidate: nullcontext()
     progress: Progress = lambda doing, done, of: None
@@ -41,7 +41,7 @@ NO_HOOKS = Hooks()
 
 @dataclass(frozen=True, slots=True)
 class SearchInput:
-    """One search. ``known`` is what the store knows already, by candidate id; the baseline may be there."""
+    """One search. ``known`` holds the store's findings by candidate id, possibly including the baseline's."""
 
     problem: Problem
     device: DeviceFacts
@@ -60,6 +60,6 @@ class SearchInput:
 
 
 def passed_over(candidate: Candidate, reason: str) -> Finding:
-    """The finding of a candidate that is not run: it failed to be compiled, or is not to be tried now."""
+    """The finding of a candidate that does not run: it failed to compile, or is not to be tried now."""
     failed = reason.startswith("failed: ")
     return Finding(candidate, failure=reason if failed else None, note=None if failed else reason)

@@ -1,4 +1,4 @@
-"""Heats: trials timed side by side, in one run of the timer, so that their times can be compared."""
+"""Time trials side by side, in one run of the timer, so that their times are comparable."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, failure
 from convwright.tuning.trials.trial import Bench, Trial
 
-# A call on a CPU that is so long, ten thousand times what reading the clock takes, is timed by itself: a regression
-# over few calls would cost precision and gain nothing.
+# On a CPU a call this long, ten thousand times the cost of reading the clock, is timed alone: a regression over few
+# calls would only lose precision.
 _LONG_US = 1000.0
-# To make a call ready takes some time. On a GPU that is to capture graphs, of so many calls for each that makes a
-# sample long enough.
+# Preparing a call takes time. On a GPU that means capturing graphs of so many calls that a sample is long enough.
 _READY_US, _SAMPLE_US, _CAPTURED = 4000.0, 100.0, 10
 
 
 class Stopwatch:
-    """The clocks of one bench. They are kept, so that graphs which one heat captured serve the next."""
+    """The clocks of one bench, kept so that graphs captured for one comparison serve the next."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         cuda = bench.device.type == "cuda"
         self.device: Clock = CudaGraphClock(bench.device) if cuda else WallClock()
-        self.rounds_us: dict[Candidate, tuple[float, ...]] = {}  # of the latest heat of each
+        self.rounds_us: dict[Candidate, tuple[float, ...]] = {}  # of the latest comparison of each
         self._facts = (*conditions(bench.facts), *today(), ("mode", str(bench.mode)), ("cache", "hot"))
 
     def heat(self, trials: Iterable[Trial], budget_us: float) -> dict[Candidate, Finding]:
-        """Device and packing time of each, all interleaved; a trial that fails does not stop the others.
+        """Device and packing time of each trial, interleaved. A trial that fails does not stop the others.
 
-        One whose time drowned in other work on the machine, so that its slope is no time at all, has the time of its
-        look, or is left out.
+        A trial whose slope drowned in other work on the machine gets the time of its quick timing, or is left out.
         """
         trials = list(trials)
         try:
@@ -53,11 +51,11 @@ class Stopwatch:
     def _heat(self, trials: list[Trial], budget_us: float) -> dict[Candidate, Finding]:
         calls: dict[str, Call] = {f"run {trial.candidate.id}": trial.call() for trial in trials}
         packs: dict[str, Call] = {f"pack {t.candidate.id}": call for t in trials if (call := t.preparation())}
-        # With something ahead of it, be it nothing, the timer reads the time of each call by itself.
+        # With any work queued before, even none, the timer reads the time of each call alone.
         on_cpu = self.bench.device.type == "cpu"
         alone = {f"run {t.candidate.id}": _nothing for t in trials if on_cpu and t.look_us >= _LONG_US}
         times = measure_calls(calls | packs, clock=self.device, budget_us=max(budget_us, 1.0), before=alone)
-        # What was read before the first heat may be the clock of a GPU that is idle.
+        # A state read before the first comparison may be an idle GPU's clock.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
         self.rounds_us |= {t.candidate: times[f"run {t.candidate.id}"].round_slopes_us for t in trials}
         return {
@@ -69,12 +67,12 @@ class Stopwatch:
     def _measurement(self, trial: Trial, times: Mapping[str, Timing]) -> Measurement:
         id_ = trial.candidate.id
         timing, packing, look_us = times[f"run {id_}"], times.get(f"pack {id_}"), trial.look_us
-        # A device is not disturbed by other work on the host.
+        # Other work on the host does not disturb a GPU.
         doubtful = doubt(timing, look_us) if self.bench.device.type == "cpu" else None
         believed = doubtful is None and timing.call_us.value > 0
         return Measurement(
             device_us=timing.call_us if believed else least(timing.call_us, look_us),
-            # 0 where it drowned in noise, for it is added to others.
+            # 0 if it drowned in noise, since it is added to other times.
             prepare_us=None if packing is None else packing.call_us.at_least(0.0),
             errors=(),
             workspace_bytes=trial.plan.workspace_bytes,
@@ -84,7 +82,7 @@ class Stopwatch:
         )
 
     def of_look(self, look: QuickTiming, doubtful: str | None) -> Finding:
-        """What a first look tells of a candidate that is not timed beside others, and why that is doubtful."""
+        """The finding of a candidate with only a quick timing, and why that is doubtful."""
         clock = "WallClock" if self.bench.device.type == "cpu" else "events"
         packing = Interval(look.packing_us, look.packing_us, look.packing_us) if look.packing_us else None
         measured = Measurement(
@@ -106,13 +104,13 @@ class Stopwatch:
 
 
 def _estimate(candidate: Candidate) -> tuple[tuple[str, str], ...]:
-    """The backend's estimate. Together with the time it corrects estimates of other candidates."""
+    """The backend's estimate. With the time it corrects the estimates of other candidates."""
     alone = candidate.inner is None and candidate.estimated_us is not None
     return ((ESTIMATE, f"{candidate.estimated_us:.4g}"),) if alone else ()
 
 
 def heat_us(look: QuickTiming, calls: int, on: str) -> float:
-    """What a heat needs for so many calls of a candidate, and of packing its weight where that is counted."""
+    """The time that so many calls of a candidate take, including the packing of its weight if that counts."""
     if on == "cpu":
         return calls * look.call_us
     needed_us = 0.0
@@ -123,7 +121,7 @@ def heat_us(look: QuickTiming, calls: int, on: str) -> float:
 
 
 def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -> Finding:
-    """The finding with its errors, and in its conditions on what they were looked for."""
+    """The finding with its errors, and in its conditions the kinds of data that were checked."""
     if finding.measurement is None:
         return finding
     facts = tuple(fact for fact in finding.measurement.conditions if fact[0] != "checked")
@@ -132,7 +130,7 @@ def with_errors(finding: Finding, errors: tuple[KindError, ...], checked: str) -
 
 
 def like(finding: Finding, before: Finding) -> Finding:
-    """The finding of a later heat with the errors that were found before it."""
+    """The finding of a later comparison, with the errors found before."""
     checked = None if before.measurement is None else dict(before.measurement.conditions).get("checked")
     if before.measurement is None or checked is None:
         return finding

@@ -1,4 +1,4 @@
-"""One candidate on real operands: ready to be run once, checked and timed."""
+"""One candidate on real operands, ready to run, check and time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Call = Callable[[], Tensor]
 
 
 class Bench:
-    """The operands that all candidates of one problem share. The cache is hot: a call finds what the last one left."""
+    """The operands shared by all candidates of a problem. The cache is hot: a call finds what the last one left."""
 
     def __init__(self, problem: Problem, device: DeviceFacts, mode: Mode, *, seed: int) -> None:
         assert device.torch_name is not None
@@ -43,23 +43,23 @@ class Bench:
         self._workspace = torch.empty(0, dtype=torch.uint8, device=self.device)
 
     def workspace(self, nbytes: int) -> Tensor | None:
-        """Scratch memory that candidates share, since they run one after the other: one that has grown is not that of
-        calls which were bound before."""
+        """Scratch memory that candidates share, since they run one after the other. Calls bound before it grows keep
+        the old memory."""
         if self._workspace.numel() < nbytes:
-            self._workspace = self._workspace.new_empty(0)  # both at once would be more than any candidate needs
+            self._workspace = self._workspace.new_empty(0)  # free the old memory first
             with needing(f"its workspace of {nbytes:,} bytes"):
                 self._workspace = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._workspace[:nbytes] if nbytes else None
 
 
 class Trial:
-    """A candidate made ready on a bench. Building it raises what the backend raises."""
+    """A candidate built on a bench. Building it raises what the backend raises."""
 
     def __init__(self, candidate: Candidate, bench: Bench) -> None:
         self.candidate = candidate
         self.bench = bench
         self.plan = build(candidate, bench.facts)
-        self.look_us = 0.0  # what a first look says that a call takes
+        self.look_us = 0.0  # time of a call by quick timing
         self._call: Call | None = None
 
     def run(self, given: dict[Any, Tensor]) -> Tensor:
@@ -67,12 +67,12 @@ class Trial:
         workspace = self.bench.workspace(self.plan.workspace_bytes)
         if workspace is not None:
             workspace.fill_(0xFF)  # NaN in every floating-point format
-        # Others are tested not to.
+        # Others are tested not to change their operands.
         with unchanged(given) if listing.only_here(self.candidate) else nullcontext():
             return self._bound(given, self._out(given), workspace)()
 
     def _out(self, given: dict[Any, Tensor]) -> Tensor | None:
-        """Memory for a result: what it held before where that is added to, else NaN."""
+        """Memory for a result: its previous contents if the result is added to them, else NaN."""
         held = given.get(Role.BEFORE)
         if held is None and not self.plan.writes_out:
             return None
@@ -84,25 +84,25 @@ class Trial:
         return bind(self.plan, operands if out is None else operands | {self.bench.problem.outputs[-1]: out}, workspace)
 
     def call(self) -> Call:
-        """The packed candidate on the bench's operands; the same each time until it is let go, since clocks know calls
-        by identity."""
+        """The packed candidate on the bench's operands. It is the same object until released, since clocks identify
+        calls by identity."""
         if self._call is None:
             self._call = self._made()
         return self._call
 
     def let_go(self) -> None:
-        """Hold neither a packed weight nor a workspace until it is called again, by another call."""
+        """Release the packed weight and the workspace until the next call."""
         self._call = None
 
     def _made(self) -> Call:
         given, workspace = dict(self.bench.operands), self.bench.workspace(self.plan.workspace_bytes)
         if Role.DB in self.bench.problem.outputs:
             given[Role.DB] = empty(self.bench.problem.operands[Role.DB], self.bench.device).zero_()
-        # Added to again and again, an output is of no use, and of the same cost.
+        # Repeated additions make an output useless, but cost the same.
         return self._bound(given, self._out(given) if Role.BEFORE in given else None, workspace)
 
     def preparation(self) -> Call | None:
-        """Packing the weight, or None where there is nothing to pack."""
+        """A call that packs the weight, or None if there is nothing to pack."""
         weight = self.bench.operands.get(Role.W)
         if weight is None:
             return None

@@ -1,4 +1,4 @@
-"""Operands that a candidate must leave as they are: the next one is checked on the same."""
+"""Verify that a candidate does not change its operands, which the next candidate needs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from convwright.core.direction import Role
 from convwright.errors import BackendError
 
-# Bits are compared, since a NaN is no other NaN.
+# Bits are compared, since NaN does not equal NaN.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _WRITTEN = (Role.BEFORE, Role.DB)
 
 
 @contextmanager
 def unchanged(operands: Mapping[Any, Tensor]) -> Iterator[None]:
-    """Where one is another afterwards, that is an error, and it is as it was."""
+    """Raise an error if an operand was changed inside, and restore it."""
     read = {role: each for role, each in operands.items() if role not in _WRITTEN}
     before = {role: each.clone() for role, each in read.items()}
     changed = []

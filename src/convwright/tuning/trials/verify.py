@@ -1,4 +1,4 @@
-"""A choice that rests on findings from the store, timed again before it is taken."""
+"""Time a choice from the store again before using it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_US = 200_000.0
 
 
 def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE) -> bool:
-    """Whether the winner takes, beside PyTorch's own call, what the store says, to within ``tolerance``.
+    """Whether the winner still takes, beside PyTorch's own call, the stored time to within ``tolerance``.
 
-    What slows both, such as a lower clock, changes nothing about the choice, so their ratio is what counts; where
-    PyTorch's own call is the winner there is nothing but its time. Beside other work that disturbs them nothing can be
-    said against it, and no search could find out more; nor where there is no memory to time anything.
+    The ratio of the two times counts, since a lower clock, for example, slows both. If PyTorch's own call is the
+    winner, its time alone counts. A disturbed measurement, or lack of memory, is no evidence against the choice: a new
+    search could find no more.
     """
     winner, own = found.choice, found.baseline
     if winner is None or winner.measurement is None:
@@ -45,12 +45,12 @@ def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE
 
 
 def timed_again(candidates: Iterable[Candidate], found: Findings, budget_us: float) -> dict[Candidate, Finding]:
-    """A short heat of them."""
+    """A short comparison of the candidates."""
     bench = Bench(found.problem, found.device, found.mode, seed=SEED)
     return Stopwatch(bench).heat([Trial(candidate, bench) for candidate in candidates], budget_us)
 
 
 def _figure(pair: list[Finding], found: Findings) -> float:
-    """The winner's time as a share of the other's, or its time where there is no other."""
+    """The winner's time as a share of the other's, or its time if there is no other."""
     times = [call_us(finding, found.policy).value for finding in pair]
     return times[0] / times[1] if len(times) > 1 else times[0]

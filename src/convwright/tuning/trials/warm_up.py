@@ -1,4 +1,4 @@
-"""What a process does once, before the first search on a device: load what backends run with."""
+"""One-time setup of a process before its first search on a device: load what backends need to run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _warm: set[str] = set()
 
 
 def warm_up(device: DeviceFacts, store: Store) -> None:
-    """Run the first candidate of each backend on a tiny problem, once, and check and time one; what compiles is left
-    out, since that helps no other. Libraries and PyTorch's own kernels, which take half a second to load, are no cost
-    of the problem that happens to be met first."""
+    """Run the first candidate of each backend once on a tiny problem, and check and time one. Compiled kernels are left
+    out, since loading them helps no other. Loading libraries and PyTorch's own kernels takes half a second, which the
+    first problem should not be charged for."""
     here = device.torch_name or device.key  # two GPUs of one kind have the same key
     if here in _warm:
         return
