@@ -69,7 +69,7 @@ def test_a_task_is_written_and_read_back() -> None:
     drawn = Drawn(problem_at(campaign(), CPU, 3).problem, "networks:resnet18", 3, again=True)
     assert Drawn.read(drawn.text()) == drawn
     assert drawn.name == "00000003-again"
-    with pytest.raises(BadInput, match=r"this is no problem of a campaign: '\{\}'"):
+    with pytest.raises(BadInput, match=r"this is not a problem of a campaign: '\{\}'"):
         Drawn.read("{}")
 
 

@@ -110,7 +110,7 @@ def test_what_is_no_table_is_refused_in_words(tmp_path: Path) -> None:
         list(read(tmp_path / "text.parquet"))
     other = tmp_path / "other.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), other)
-    with pytest.raises(BadInput, match="is a table, but none of observations"):
+    with pytest.raises(BadInput, match="is a table, but not of observations"):
         list(read(other))
     with pytest.raises(BadInput, match="cannot be written: "):
         write(list, tmp_path / "no folder" / "seen.parquet")

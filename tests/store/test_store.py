@@ -333,7 +333,7 @@ def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
     hint = "; name another path, by CONVWRIGHT_STORE or --store"
     for path, cause in (
         (tmp_path, "it is a folder"),
-        (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is no folder"),
+        (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is not a folder"),
         (Path("/proc/no/findings.sqlite"), "its folder /proc/no cannot be made: No such file or directory"),
     ):
         with Store.open(path) as store:

@@ -1,4 +1,4 @@
-"""Many candidates of many problems, measured, so that predictions can be learned from them.
+"""Measure many candidates of many problems, so that predictions can be learned from them.
 
 Input: a device, a time, shares of the sources of problems. Output: observations in a store.
 Read first: ``sample``, ``lane``, ``attempt``.

@@ -1,4 +1,4 @@
-"""Of many problems those from which a predictor would learn most."""
+"""Choose the problems from which a predictor would learn most."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from convwright.core.policy import Policy
 from convwright.core.predictor import Prediction, Predictor
 from convwright.tuning import listing
 
-# How much a candidate says of which nothing is predicted, or that is unlike all that was seen: more than any interval.
+# The weight of a candidate without a prediction, and of one outside the domain: more than any interval.
 _UNKNOWN, _OUTSIDE = 20.0, 10.0
-# Problems of an origin of which earlier predictions were off by a factor of two count as if their intervals were twice
-# as wide.
+# If earlier predictions for an origin were off by a factor of two, its problems count as if their intervals were twice
+# as wide; at most by this factor.
 _MOST_OFF = 5.0
 
 
@@ -27,8 +27,8 @@ def most_informative(
     count: int,
     earlier: Sequence[Observation] = (),
 ) -> list[Drawn]:
-    """So many of ``pool``, in its order: those whose candidates are out of the predictor's domain or whose predicted
-    intervals are the widest, and those of origins of which ``earlier`` measurements were furthest from predictions."""
+    """The most informative problems of ``pool``, in its order: those whose candidates are outside the predictor's
+    domain or have the widest intervals, and those of origins whose ``earlier`` predictions were worst."""
     off = errors_by_origin(predictor, device, earlier)
     scores = [_unknown(drawn, predictor, device) + min(off.get(drawn.origin, 0.0), _MOST_OFF) for drawn in pool]
     best = sorted(range(len(pool)), key=lambda place: -scores[place])[:count]
@@ -36,7 +36,7 @@ def most_informative(
 
 
 def errors_by_origin(predictor: Predictor, device: DeviceFacts, earlier: Sequence[Observation]) -> dict[str, float]:
-    """For each origin by what factor measurements were off, as the mean of |log(measured / predicted)|."""
+    """The error of predictions for each origin, as the mean of |log(measured / predicted)|."""
     found: dict[str, list[float]] = {}
     predictions = predictor.predict_all([each.candidate for each in earlier], device)
     for each, prediction in zip(earlier, predictions, strict=True):
@@ -63,5 +63,5 @@ def _doubt(prediction: Prediction | None) -> float:
 
 
 def _width(interval: Interval) -> float:
-    """The logarithm of how many times as high the upper end is as the lower."""
+    """The logarithm of the upper end divided by the lower."""
     return log(interval.high / interval.low) if 0 < interval.low <= interval.high < inf else inf

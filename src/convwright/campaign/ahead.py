@@ -1,4 +1,4 @@
-"""The next problems of a GPU, listed and compiled by another process while the GPU measures one."""
+"""Prepare a GPU's next problems: another process lists and compiles candidates while the GPU measures."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from convwright.core.candidate import Candidate
 from convwright.core.policy import Policy
 from convwright.tuning.workers import Abandoned, TaskFailed, WorkerDied
 
-# To list candidates asks libraries, which takes up to a second.
+# Listing candidates asks libraries, which takes up to a second.
 _MOST_PLANNING_S = 120.0
-# Problems whose kernels are compiled at the same time, and those that are compiled and wait for the GPU.
+# How many problems compile at the same time, and how many may be ready and wait for the GPU.
 _COMPILING, _READY = 12, 8
-# After so long the GPU does without the kernels that are not there.
+# After this time the GPU continues without the missing kernels.
 _MOST_COMPILING_S = 60.0
 _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem that is ready to be measured, or why its candidates could not be listed."""
+    """A problem that is ready to be measured, or the reason why its candidates could not be listed."""
 
     drawn: Drawn
     policy: Policy
@@ -39,7 +39,7 @@ class Planned:
 
 
 def plan_of(campaign: Campaign, drawn: Drawn, process: Process) -> Planned:
-    """A problem with its candidates."""
+    """The problem with its candidates."""
     try:
         plan: Plan = process.ask("plan", campaign, drawn, patience_s=_MOST_PLANNING_S)
     except (WorkerDied, TaskFailed) as error:
@@ -49,7 +49,7 @@ def plan_of(campaign: Campaign, drawn: Drawn, process: Process) -> Planned:
 
 class Ahead:
     """A thread that keeps problems ready. An error in the thread is raised by ``next``. ``process`` starts the process
-    that lists and compiles. Its argument is a function that is true once that process should stop."""
+    that lists and compiles; its argument is a function that is true once that process should stop."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Ahead:
         self._thread.start()
 
     def next(self) -> Planned | None:
-        """The next problem; None where it is time to end."""
+        """The next problem; None when it is time to end."""
         while not self._ends():
             with suppress(queue.Empty):
                 return self._ready.get(timeout=_POLL_S)
@@ -89,7 +89,7 @@ class Ahead:
             self._prepare()
         except Abandoned:
             pass
-        except BaseException as error:  # whatever it is, the lane has to hear of it
+        except BaseException as error:  # any error must reach the lane
             self._error = error
 
     def _prepare(self) -> None:
@@ -106,8 +106,8 @@ class Ahead:
                 self._put(ready)
 
     def _compiled(self, planned: Planned, patience_s: float) -> Planned | None:
-        """The problem once its kernels are there; None where they are not yet. With patience it goes on without those
-        that are late."""
+        """The problem once its kernels are compiled, else None. After ``patience_s`` it continues without the late
+        ones."""
         if planned.failed is not None or not any(each.candidate.leaf.compiles for each in planned.listed):
             return planned
         plan = Plan(planned.policy, planned.listed)
@@ -116,7 +116,7 @@ class Ahead:
                 "compiled", plan, patience_s, patience_s=2 * _MOST_COMPILING_S
             )
         except (WorkerDied, TaskFailed):
-            return planned  # what is not compiled will be when it is built
+            return planned  # kernels that are not compiled yet are compiled when built
         if wrong is None:
             return None
         late = {kernel for kernel, said in wrong.items() if said is None}

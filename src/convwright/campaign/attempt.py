@@ -1,5 +1,4 @@
-"""One candidate measured in the process that is there for it: built, run, checked, timed. What comes of it is an
-observation, whatever it is."""
+"""Measure one candidate in the measuring process: build, run, check, time. Any result is an observation."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from convwright.tuning.trials.side_by_side import Stopwatch, with_errors
 from convwright.tuning.trials.trial import Bench
 
 ENERGY_S = 5.0
-# A candidate that takes so many times as long as the best of its problem is not run again after its first runs where
-# rounds would need more than the usual time: that is better spent on others.
+# If a candidate takes this many times as long as its problem's best, and rounds would need more than the usual time, it
+# is not run again after its first runs: the time is better spent on others.
 _SLOW = 5.0
-# A first run that takes longer is the only one.
+# A longer first run is the only one.
 _PATIENCE_US = 1e6
-# The budget of a long call is a multiple of its time, in which five rounds fit. A round takes up to three times as long
+# The budget of a long call is a multiple of its time in which five rounds fit: a round takes up to three times as long
 # as the call, and two calls come before the first. Rounds of a still longer call are single calls, so it needs less.
 _LONG, _LONGER = 17.5, 7.8
 _LONGER_US = 2500.0
@@ -40,8 +39,8 @@ _LONGER_US = 2500.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is to be measured, and the least time that was seen of its problem so far. ``number`` counts attempts, of
-    which some measure energy too."""
+    """What to measure, and the least time of its problem so far. ``number`` counts attempts, some of which also measure
+    energy."""
 
     campaign: Campaign
     drawn: Drawn
@@ -63,7 +62,7 @@ class Attempt:
         reason: str | None = None,
         rounds_us: tuple[float, ...] = (),
     ) -> Observation:
-        """What this attempt has come to."""
+        """The observation that this attempt resulted in."""
         return Observation(
             self.listed.candidate, device_key, self.listed.fingerprint, outcome, measurement, reason, rounds_us,
             self.policy, MODE, self.campaign.timing_us, time.time(),
@@ -71,7 +70,7 @@ class Attempt:
 
 
 class Station:
-    """What the candidates of one problem share in the process that measures them: operands, and a reference."""
+    """Operands and a reference, shared by the candidates of one problem in the measuring process."""
 
     def __init__(self, drawn: Drawn, bench: Bench) -> None:
         self.drawn, self.bench = drawn, bench
@@ -92,7 +91,7 @@ class Station:
         return attempt.observation(key, Outcome.MEASURED, found, rounds_us=rounds_us)
 
     def _trying(self, attempt: Attempt, store: Store) -> AbstractContextManager[None]:
-        """A candidate that ends this process is in quarantine from then on. PyTorch's own call is trusted that far."""
+        """Quarantines a candidate that ends this process. PyTorch's own call needs no guard."""
         candidate = attempt.listed.candidate
         if is_torch(candidate):
             return nullcontext()
@@ -109,7 +108,7 @@ class Station:
             errors = self.check.errors(look.trial.run)
         except FAILURES as error:
             return failure(candidate, error, self.bench.device), ()
-        # Whether an error is too large beside PyTorch's is for a choice to say, under its policy.
+        # Whether an error is too large compared with PyTorch's is decided by a choice under its policy.
         wrong = absolute_objection(candidate.problem, candidate.arithmetic, errors, policy)
         if wrong is not None and not is_torch(candidate):
             return Finding(candidate, failure=f"failed: {wrong}"), ()
@@ -132,7 +131,7 @@ class Station:
 
 
 def timing_budget_us(look_us: float, least_us: float) -> float:
-    """The time in which at least five rounds of a call fit that takes ``look_us``.
+    """The time for at least five rounds of a call that takes ``look_us``.
 
     >>> timing_budget_us(10.0, 25_000.0), timing_budget_us(100_000.0, 25_000.0)
     (25000.0, 780000.0)
@@ -141,7 +140,7 @@ def timing_budget_us(look_us: float, least_us: float) -> float:
 
 
 def _conditions(measured: Measurement, attempt: Attempt) -> tuple[tuple[str, str], ...]:
-    """Those of the measurement, and which campaign it was made for."""
+    """The conditions of the measurement, and its campaign."""
     drawn = attempt.drawn
     own = {"mode": MODE, "origin": drawn.origin, "campaign": attempt.campaign.name, "problem number": str(drawn.number)}
     if drawn.again:

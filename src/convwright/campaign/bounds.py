@@ -1,4 +1,4 @@
-"""Which problems a campaign may draw for a device: those that fit in its memory and take a few milliseconds."""
+"""Limits for the problems of a campaign: they must fit into the device's memory and take a few milliseconds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from convwright.core.dtype import native_arithmetic
 from convwright.core.kinds.problem import Problem
 from convwright.core.limits import beyond_32_bits
 
-# A call takes at most so long, as far as the facts of a device tell: at these shares of its peak rates.
+# The longest call, estimated at these shares of the device's peak rates.
 MOST_US = 20_000.0
 _OF_PEAK, _OF_BANDWIDTH = 0.25, 0.5
-# Rates of a device that does not state its own: operations per microsecond, of a CPU for each thread, and bytes.
+# Assumed rates of a device without its own: operations per microsecond (per thread for a CPU), and bytes.
 _FLOPS_PER_US = {"cpu": 4e3, "cuda": 5e6}
 _BYTES_PER_US = {"cpu": 5e3, "cuda": 3e5}
-# Operands take at most this share of the memory: a candidate may need as much again many times over as workspace, and
-# references are in float64.
+# The largest share of memory for operands: a candidate's workspace may be many times as large, and references are in
+# float64.
 _OF_MEMORY, _MOST_BYTES = 1 / 32, 2 << 30
 
 
@@ -36,7 +36,7 @@ def fits(problem: Problem, device: DeviceFacts) -> bool:
 
 
 def usual_us(problem: Problem, device: DeviceFacts) -> float:
-    """What a call may well take: the sum of what it multiplies and what it moves at usual shares of the peak rates."""
+    """A typical time of a call: its multiplications and its bytes at usual shares of the peak rates."""
     threads = device.threads or 1
     peak = device.peak(native_arithmetic(problem.dtype, tf32=False)) or _FLOPS_PER_US[device.kind] * threads / _OF_PEAK
     bandwidth = device.bandwidth_bytes_per_us or _BYTES_PER_US[device.kind] / _OF_BANDWIDTH

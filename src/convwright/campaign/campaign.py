@@ -1,4 +1,4 @@
-"""What a campaign draws, and how it measures that."""
+"""The settings of a campaign: what it draws, and how it measures."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.naming import check_above_0, is_whole
 
-# The mode of all observations that campaigns make.
+# The mode in all observations from campaigns.
 MODE = "campaign"
-# The time of one candidate, in which its call is timed in rounds, and the deadline of all that is done with it.
+# The time for the timing rounds of one candidate.
 TIMING_US = {"cuda": 25_000.0, "cpu": 50_000.0}
 DEADLINE_S = 60.0
 REPEAT = 0.05
-# With as many rows, a model of 170 problems and 8 candidates of each was 41 % off on others (median, H200), one of 41
-# problems and all their candidates 52 %. But how good choices are can be judged on problems of which most is known.
+# With equally many rows, a model of 170 problems with 8 candidates each had 41 % error on others (median, H200), one of
+# 41 problems with all candidates 52 %. But the quality of choices can be judged only where most candidates are known.
 MOST_CANDIDATES = 12
 _WELL_KNOWN, _TIMES_MORE = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign(Record):
-    """Equal campaigns draw the same problems on equal devices.
+    """Equal campaigns draw equal problems on equal devices.
 
-    ``shares`` says how often problems come from each source. ``repeat`` is the share of the problems that are measured
-    once more, later. ``energy_every`` is how many timings there are for each measurement of energy, None for none.
-    ``timing_us`` is the time for one candidate, ``deadline_s`` the most that it may take with all that belongs to it,
-    and ``most`` how many candidates of a problem are measured, of one problem in eight four times as many. An
-    ``adaptive`` campaign draws several times as many problems, and measures those of which a predictor knows least.
+    ``shares`` says how often problems come from each source. ``repeat`` is the share of problems that are measured
+    again later. ``energy_every`` is the number of timings per measurement of energy, None for none. ``timing_us`` is
+    the time for the rounds of one candidate, ``deadline_s`` its limit including everything else. ``most`` is the number
+    of candidates measured per problem; one problem in eight gets four times as many. An ``adaptive`` campaign draws
+    more problems and measures those that a predictor knows least of.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Campaign(Record):
         check_above_0("`deadline_s`", self.deadline_s)
 
     def most_of(self, number: int) -> int:
-        """How many candidates of the problem of this number are measured."""
+        """How many candidates of the problem with this number are measured."""
         return self.most if number % _WELL_KNOWN else _TIMES_MORE * self.most
 
     @property
     def drawn_by(self) -> str:
-        """All that decides which problems are drawn, in words."""
+        """Text of everything that determines the drawn problems."""
         shares = " ".join(f"{name}={share:g}" for name, share in self.shares)
         return f"seed {self.seed}, {shares}, {self.repeat:g} again{', adaptive' * self.adaptive}"

@@ -1,6 +1,6 @@
-"""The process that lists, compiles and measures for a campaign: ``python -P -m convwright.campaign.child``.
+"""The child process that lists, compiles and measures for a campaign: ``python -P -m convwright.campaign.child``.
 
-It does tasks by the protocol of ``convwright.tuning.workers``. The first is ``begin``, which says for which device.
+It uses the protocol of ``convwright.tuning.workers``. The first task is ``begin``, which names the device.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ COMMAND = [sys.executable, "-P", "-m", "convwright.campaign.child"]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a process works: the device as it is called there, PyTorch's threads, and the processors that it may use
-    with the compilers that it starts; None for all. One that ``measures`` loads all that candidates run with."""
+    """The setting of a process: its device, PyTorch's threads, and the processors for it and its compilers (None for
+    all). One that ``measures`` loads everything that candidates need to run."""
 
     device: str
     place: Path | StoreUrl | None
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be measured of a problem, and what is permitted."""
+    """The candidates of a problem to measure, and the policy."""
 
     policy: Policy
     listed: tuple[Listed, ...]
@@ -69,7 +69,7 @@ def _here() -> _Here:
 
 
 def begin(say: Any, start: Start) -> DeviceFacts:
-    """Load what the tasks after this need, and say what the device is."""
+    """Load what later tasks need, and return the device's facts."""
     if start.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, start.cores)  # before the compile queue counts processors
     import torch
@@ -92,13 +92,13 @@ def begin(say: Any, start: Start) -> DeviceFacts:
 
 
 def forget() -> None:
-    """Be as before the first task."""
+    """Return to the state before the first task."""
     while _state:
         _state.pop().store.close()
 
 
 def plan(say: Any, campaign: Campaign, drawn: Drawn) -> Plan:
-    """The candidates of a problem. What has to be compiled of them begins to be compiled."""
+    """The candidates of a problem. Starts to compile those that need it."""
     from convwright.campaign.listed import worth_measuring
     from convwright.core.policy import Policy
     from convwright.tuning.search import resolved
@@ -117,8 +117,8 @@ def plan(say: Any, campaign: Campaign, drawn: Drawn) -> Plan:
 
 
 def compiled(say: Any, planned: Plan, patience_s: float) -> Mapping[Candidate, str | None] | None:
-    """What is wrong with kernels of a plan, where all of them have come; None where some are still to come. After some
-    patience those are given up, and have None in the place of what is wrong."""
+    """The error of each kernel of a plan, "" if it is ready; None while some are still compiling. After ``patience_s``
+    those are given up and have None as their error."""
     from convwright.tuning.compile_queue import compile_queue
 
     kernels, here, queue = _kernels(planned.listed), _here(), compile_queue()
@@ -147,8 +147,8 @@ def attempt(say: Any, asked: Attempt) -> Observation:
 
     here = _here()
     if here.station is None or here.station.drawn != asked.drawn:
-        here.station = None  # whose operands make room for the next
-        torch.cuda.empty_cache()  # libraries take memory from the driver, not from PyTorch
+        here.station = None  # frees its operands for the next
+        torch.cuda.empty_cache()  # libraries allocate from the driver, not from PyTorch
         bench = Bench(asked.drawn.problem, here.facts, Mode.QUICK, seed=asked.drawn.number)
         here.station = Station(asked.drawn, bench)
     return here.station.observe(asked, here.store)
@@ -158,6 +158,6 @@ TASKS: Mapping[str, Task] = {**TUNING, "begin": begin, "plan": plan, "compiled":
 
 
 if __name__ == "__main__":
-    from convwright.campaign import child  # so that what is answered has classes of that module
+    from convwright.campaign import child  # so that answers are pickled with that module's classes
 
     serve(child.TASKS)

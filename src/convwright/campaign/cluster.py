@@ -1,7 +1,7 @@
-"""A campaign on the machines of a Dask cluster: each worker that offers a device measures on it in shifts.
+"""Run a campaign on a Dask cluster: each worker that offers a device measures in shifts.
 
-What was done stands in the store, by claims. So a shift that is lost with its worker, or with the scheduler, loses the
-problem at hand alone, which another shift claims again, and nothing counts twice. Dask only says who works.
+The store records finished work by claims. A shift that is lost with its worker or the scheduler loses only its current
+problem, which another shift claims again; nothing counts twice. Dask only distributes the shifts.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from convwright.store.claims import Claims, device_if_free
 from convwright.store.store import Store
 from convwright.store_url import StoreUrl
 
-# What a worker has to offer, one of it for each device. A task of a resource that nobody offers would wait for ever.
+# The resource that a worker offers for each device. A task for a missing resource would wait forever.
 RESOURCES = {"cuda": "GPU", "cpu": "CPU"}
-# A shift is so long at the most: to begin one takes seconds, and a worker that joined late waits for no more.
+# The longest shift: starting one takes seconds, and a worker that joined late waits for the end of the others.
 _MOST_SHIFT_S = 300.0
-# Errors after which a shift is tried again, and workers that may die of one.
+# How often a failed shift is retried, and how many workers may die of one.
 _RETRIES, _DEATHS = 3, 10
 _POLL_S, _STOP_S, _CONNECTING_S = 1.0, 2.0, 20.0
-# Workers that are just being started are waited for.
+# How long workers that are just starting are waited for.
 WORKERS_S = 20.0
-# So long a worker waits for a device that another process of its machine has.
+# How long a worker waits for a device that another process of its machine holds.
 _DEVICE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What one worker is asked to do. ``run`` is the run of the command that asks, which can be stopped."""
+    """The task of one worker. ``run`` identifies the run of the command, which can be stopped."""
 
     campaign: Campaign
     device: str
@@ -52,7 +52,7 @@ class Shift:
 
 
 def shift(asked: Shift) -> dict[str, Any]:
-    """Measure on a device of this machine that nobody else uses, and say what came of it. Runs in a worker."""
+    """Measure on a free device of this machine, and return what was done. Runs in a worker."""
     begun_s, checked_s, stopped = monotonic(), monotonic(), False
     with Store.open(asked.place) as store:
 
@@ -83,10 +83,10 @@ def work_in_shifts(
     seconds: float,
     tell: Callable[[float, int], None],
 ) -> tuple[str, Tally]:
-    """Have every worker of a cluster measure for so long; the devices, and what came of the shifts that ended.
+    """Let every worker of a cluster measure for this time; returns the devices, and the results of finished shifts.
 
-    A scheduler that is gone is looked for again until the time is over. ``tell`` hears how many seconds are left, and
-    how many observations there are in the store that were not there before.
+    A lost scheduler is looked for again until the time is over. ``tell`` receives the seconds left and the number of
+    new observations in the store.
     """
     begun_s, run, done = monotonic(), secrets.token_hex(8), _Done()
     with Store.open(place) as store:
@@ -116,7 +116,7 @@ def _rows(store: Store) -> int:
 
 
 class _Done:
-    """What shifts that have ended have done."""
+    """The results of finished shifts."""
 
     def __init__(self) -> None:
         self.tally, self.devices, self.has_begun = Tally(), set[str](), False
@@ -140,21 +140,21 @@ def _check(client: Any, address: str, resource: str, done: _Done, within_s: floa
 
 
 def _allow_deaths(dask_scheduler: Any, deaths: int) -> None:
-    """By default Dask gives a task up whose workers died three times, whatever they died of."""
+    """Raise Dask's limit: by default it gives up a task after three workers died, for whatever reason."""
     dask_scheduler.allowed_failures = max(dask_scheduler.allowed_failures, deaths)
 
 
 def _offers(client: Any, resource: str) -> int:
-    """How many devices the workers offer."""
+    """The number of devices that the workers offer."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return int(sum(worker.get("resources", {}).get(resource, 0) for worker in workers))
 
 
 def _shifts(client: Any, asked: Shift, done: _Done, until_s: float, tell: Callable[[float], None]) -> None:
-    """One shift after the other on each device, those of workers that join later included."""
+    """One shift after the other on each device, including those of workers that join later."""
     resource, open_ = RESOURCES[asked.device], list[Any]()
     while True:
-        if client.status != "running":  # Dask would look for it for minutes, and every question would wait for that
+        if client.status != "running":  # Dask would look for the scheduler for minutes, and block every request
             raise OSError("the connection to the scheduler was lost")
         tell(until_s - monotonic())
         open_ = _still_open(open_, done)
@@ -173,7 +173,7 @@ def _shifts(client: Any, asked: Shift, done: _Done, until_s: float, tell: Callab
 
 
 def _still_open(futures: Sequence[Any], done: _Done) -> list[Any]:
-    """Those that have not ended. What one has done is counted; what was lost with its worker is done by another."""
+    """The shifts that have not ended. Finished ones are counted; those lost with their worker are repeated."""
     for future in futures:
         if future.status == "finished":
             done.add(future.result())
@@ -187,7 +187,7 @@ def _still_open(futures: Sequence[Any], done: _Done) -> list[Any]:
 
 
 def _run(store: Store, run: str) -> Claims:
-    """Where it is written for all machines to read that a run is stopped."""
+    """The claims in which all machines can read whether a run is stopped."""
     return Claims(store, f"run {run}")
 
 
@@ -199,5 +199,5 @@ def _stop(store: Store, run: str) -> None:
 def _is_stopped(store: Store, run: str) -> bool:
     try:
         return any(_run(store, run).counts().values())
-    except StoreError:  # who finishes a task will hear of it
+    except StoreError:  # finishing a task will report it
         return False

@@ -1,4 +1,4 @@
-"""A problem of a campaign, with where it comes from."""
+"""A problem of a campaign, with its origin."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from convwright.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Drawn(Record):
-    """``number`` is its place in the campaign's sequence. ``origin`` is its source, and what it is there: those of one
-    origin belong on one side of a split. ``again`` says that it was measured before, and is to be measured once more.
+    """``number`` is the problem's place in the campaign. ``origin`` is its source and its name there; a split keeps one
+    origin together. ``again`` means that it was measured before and is measured once more.
     """
 
-    problem: Any  # a Problem, whose key stands in the text
+    problem: Any  # a Problem, whose key is in the text
     origin: str
     number: int
     again: bool = False
 
     @property
     def name(self) -> str:
-        """What its task is called."""
+        """The name of its task."""
         return f"{self.number:08d}{'-again' * self.again}"
 
     def text(self) -> str:
@@ -36,7 +36,7 @@ class Drawn(Record):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """The problem that ``text`` wrote.
+        """The problem from the text that ``text`` returned.
 
         >>> Drawn.read(Drawn(parse("ic8ih9oc8kh3"), "random", 7).text()).name
         '00000007'
@@ -45,4 +45,4 @@ class Drawn(Record):
             record = strict_json.loads(text)
             return cls(parse(record["problem"]), str(record["origin"]), int(record["number"]), bool(record["again"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"this is no problem of a campaign: {text[:80]!r} ({error})") from error
+            raise BadInput(f"this is not a problem of a campaign: {text[:80]!r} ({error})") from error

@@ -1,7 +1,7 @@
-"""One device at work: problems are claimed, their candidates measured one by one, and what was seen is kept.
+"""One device at work: claim problems, measure their candidates one by one, and store the observations.
 
-On a GPU another process lists and compiles the candidates of the next problems meanwhile (``ahead``). On a CPU that
-would disturb what is measured, so that each problem is listed when it is its turn.
+For a GPU another process lists and compiles the candidates of the next problems meanwhile (``ahead``). On a CPU that
+would disturb the measurement, so each problem is listed at its turn.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from convwright.store.store import Store
 from convwright.store_url import StoreUrl
 from convwright.tuning.workers import Abandoned, TaskFailed, WorkerDied, WorkerHung
 
-# Where so many processes in a row died of one problem, its other candidates are left alone.
+# After this many processes in a row died of one problem, its other candidates are skipped.
 _MOST_DEATHS = 3
-# Energy takes so much longer.
+# The additional time for a measurement of energy.
 _ENERGY_S = 30.0
 _DONE, _FAILED = "done", "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all lanes of a campaign share. ``place`` is where other processes find the store. ``ends`` says that no new
-    candidate is to be begun, ``is_over`` that nobody waits for the one at hand."""
+    """Settings shared by all lanes of a campaign. ``place`` is where other processes find the store. ``ends`` is set
+    when no new candidate should start, ``is_over`` when nobody waits for the current one."""
 
     series: Series
     store: Store
@@ -51,26 +51,26 @@ class Job:
 
 
 def work(job: Job, site: Site) -> None:
-    """Measure on one device until it is time to end. An error where another process measures on it."""
+    """Measure on one device until it is time to end. An error if another process measures on it."""
     with device_lock(job.store, site.identity):
         work_on(job, site)
 
 
 def work_on(job: Job, site: Site) -> None:
-    """The same on a device that is held."""
+    """The same on a device that is locked already."""
     worker = f"{platform.node()} {os.getpid()} {lane_number()}"
     with ExitStack() as opened:
         opened.callback(_release, job, worker)
         opened.enter_context(beating(job.series.claims, worker))
-        opened.enter_context(suppress(Abandoned))  # it ends while something was waited for
+        opened.enter_context(suppress(Abandoned))  # the time ended during a wait
         lane = Lane(job, site, worker)
         opened.callback(lane.end)
         lane.run()
 
 
 def _release(job: Job, worker: str) -> None:
-    """Give back what was prepared and not measured."""
-    with suppress(StoreError):  # a store that is full has said so by now
+    """Return claims that were prepared but not measured."""
+    with suppress(StoreError):  # a full store has reported that already
         job.series.claims.release(worker)
 
 
@@ -93,7 +93,7 @@ class Lane:
             )
 
     def run(self) -> None:
-        """One problem after the other."""
+        """Measure one problem after the other."""
         self._process.started()
         while not self._job.ends():
             planned = self._next()
@@ -101,7 +101,7 @@ class Lane:
                 return
             state, observations = self._measured(planned)
             if not observations and self._job.ends():
-                return  # nothing of it was tried, so that it is given back
+                return  # nothing of it was tried, so it is returned
             if self._job.series.claims.finish(planned.drawn.name, self._worker, state, observations):
                 self._job.tally.add(observations)
 
@@ -117,7 +117,7 @@ class Lane:
         return plan_of(self._job.series.campaign, self._turns.next(), self._process)
 
     def _measured(self, planned: Planned) -> tuple[str, list[Observation]]:
-        """What is seen of a problem, and whether it was measured as it should be."""
+        """The observations of a problem, and the final state of its task."""
         if planned.failed is not None:
             return _FAILED, []
         seen, deaths = _Seen(), 0
@@ -128,14 +128,14 @@ class Lane:
                 continue
             try:
                 observation = self._observed(planned, listed, seen)
-            except TaskFailed:  # whatever the candidate: there is no memory for operands, for example
+            except TaskFailed:  # independent of the candidate, for example no memory for operands
                 return _FAILED, seen.observations
             deaths = deaths + 1 if observation.outcome in (Outcome.CRASHED, Outcome.HUNG) else 0
             seen.add(observation)
         return _DONE, seen.observations
 
     def _worth_trying(self, planned: Planned) -> list[Listed]:
-        """What did not end a process before."""
+        """The candidates that did not end a process before."""
         bad = self._job.store.quarantined(planned.drawn.problem.key, self._device.key)
         return [
             each
@@ -163,7 +163,7 @@ class Lane:
 
 
 class _Seen:
-    """What is known of one problem by now."""
+    """The state of one problem."""
 
     def __init__(self) -> None:
         self.observations: list[Observation] = []
@@ -176,6 +176,6 @@ class _Seen:
             self.best_us = min(self.best_us, measured.device_us.value)
 
     def makes_hopeless(self, listed: Listed, site: Site) -> bool:
-        """Whether physics says that a candidate is far slower than what was seen, and others of its algorithm tell of
-        it."""
+        """Whether physics shows a candidate to be far slower than the best, and others of its algorithm are
+        measured."""
         return not listed.first and is_hopeless(listed.candidate, site.facts, self.best_us)

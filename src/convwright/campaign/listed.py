@@ -1,4 +1,4 @@
-"""The candidates of a problem that are worth measuring: of each algorithm at least one, and others at random."""
+"""Choose the candidates of a problem to measure: at least one of each algorithm, and others at random."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from convwright.tuning import listing
 from convwright.tuning.choose import is_torch
 from convwright.tuning.ranking import by_promise
 
-# What needs, at the peak rates of the device, so many times as long as the best that is known, tells a predictor
-# nothing that it does not know from physics.
+# A candidate whose physical minimum is this many times the best known time teaches a predictor nothing beyond physics.
 SLOWER = 5.0
-# One in so many candidates may be a chain of rewrites around another problem's.
+# One in this many candidates may be a chain of rewrites around another problem's.
 _FOR_A_REWRITE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A candidate that is to be measured. ``broken`` says why it cannot be: it was not compiled. ``first`` ones stand
-    for their algorithms: they are measured however slow they are."""
+    """A candidate to measure. ``broken`` is the error if it was not compiled. ``first`` candidates represent their
+    algorithms and are measured however slow they are."""
 
     candidate: Candidate
     fingerprint: str
@@ -36,17 +35,17 @@ class Listed:
 
 
 def is_hopeless(candidate: Candidate, device: DeviceFacts, best_us: float) -> bool:
-    """Whether physics says that a candidate needs several times as long as the best one."""
+    """Whether a candidate's physical minimum is several times the best time."""
     return (least_us(candidate, device) or 0.0) > SLOWER * best_us
 
 
 def worth_measuring(
     problem: Problem, device: DeviceFacts, policy: Policy, *, most: int, random: Random
 ) -> list[Listed]:
-    """So many candidates: PyTorch's own call first, then what is expected to be fast.
+    """At most ``most`` candidates: PyTorch's own call, then those expected to be fast.
 
-    Half are the best of the algorithms that promise most. The rest is drawn: in turn one of the other algorithms, and
-    one of all other candidates, since configurations of an algorithm differ as much as algorithms do.
+    Half are the best of the most promising algorithms. The rest is random: alternately one of the other algorithms, and
+    one of all other candidates, since configurations differ as much as algorithms do.
     """
     direct = _allowed(listing.candidates(listing.direct(problem, device, policy)), policy)
     chains = _chains(problem, device, policy, max(1, most // _FOR_A_REWRITE), random)
@@ -66,8 +65,8 @@ def worth_measuring(
 
 
 def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:
-    """In random order, one of our own kernels and one of the others in turn: libraries have more candidates, and tell
-    less of each."""
+    """In random order, alternating between our kernels and others: libraries have more candidates, and each is less
+    informative."""
     kernels, others = ([each for each in listed if each.leaf.compiles is compiles] for compiles in (True, False))
     random.shuffle(kernels)
     random.shuffle(others)
@@ -75,8 +74,8 @@ def _mixed(listed: Sequence[Candidate], random: Random) -> list[Candidate]:
 
 
 def _chains(problem: Problem, device: DeviceFacts, policy: Policy, most: int, random: Random) -> list[Candidate]:
-    """Some chains of rewrites, around candidates for so many other problems: to list all would take several times as
-    long as the rest."""
+    """Some chains of rewrites around candidates of a few inner problems; listing all would take several times as long
+    as the rest."""
     inner = listing.inner_problems(problem, device)
     some = set(random.sample(inner, min(most, len(inner))))
 
@@ -97,7 +96,7 @@ def _allowed(listed: Sequence[Candidate], policy: Policy) -> list[Candidate]:
 
 
 def _least_expected_us(listed: Sequence[Candidate], device: DeviceFacts) -> float | None:
-    """The least of the backends' estimates; None where there are none."""
+    """The least of the backends' estimates; None if there are none."""
     predictions = (ESTIMATES.predict(candidate, device) for candidate in listed)
     return min((each.time_us.value for each in predictions if each is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Layers of real networks, and their neighbours: the same layer with one size changed."""
+"""Draw layers of real networks, and their neighbours: the same layer with one size changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from convwright.suites.suite import Row
 _SUITES = {"zoo": 0.7, "deepbench": 0.2, "msd": 0.1}
 _BATCHES = (1, 1, 2, 8, 16, 32, 64, 128)
 _DIRECTIONS = {Direction.FORWARD: 0.6, Direction.BACKWARD_DATA: 0.2, Direction.BACKWARD_WEIGHT: 0.2}
-# How often a layer is taken as it is.
+# How often a layer is taken unchanged.
 _AS_IT_IS = 0.5
 _FACTORS = (0.5, 0.75, 1.5, 2.0)
 
 
 def network_layer(random: Random, device: DeviceFacts) -> tuple[ConvProblem, str]:
-    """A layer or a neighbour of it, and the network that it is from. Raises ``BadInput`` where it cannot be."""
+    """A layer or its neighbour, and the network that it is from. Raises ``BadInput`` if the neighbour is invalid."""
     suite = one_by_share(random, _SUITES)
     row = random.choice(_rows(suite))
     layer = row.problem
@@ -48,7 +48,7 @@ def network_layer(random: Random, device: DeviceFacts) -> tuple[ConvProblem, str
 
 
 def _change(random: Random, sizes: list[int], groups: int) -> None:
-    """One size is changed by one or by a factor. Channels of groups stay a multiple of them."""
+    """Change one size by one or by a factor. Channels stay a multiple of the groups."""
     place = random.randrange(len(sizes))
     step = groups if place in (1, 2) else 1
     size = sizes[place] // step
@@ -57,7 +57,7 @@ def _change(random: Random, sizes: list[int], groups: int) -> None:
 
 
 def _network(suite: str, row: Row) -> str:
-    """Rows of the zoo are named after a network and the number of a layer in it."""
+    """The network of a row: rows of the zoo are named by network and layer number."""
     return row.name.rpartition("-")[0] if suite == "zoo" else suite
 
 

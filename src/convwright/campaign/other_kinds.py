@@ -1,4 +1,4 @@
-"""Problems of other kinds, with random sizes: the operations that networks have between their convolutions."""
+"""Draw problems of other kinds with random sizes: the operations between a network's convolutions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import parse
 
-# Expressions, and the words of operands that are smaller than the output. The last ones reduce rows.
+# Expressions, and the words of operands smaller than the output. The last ones reduce rows.
 _EXPRESSIONS = (
     ("relu(a + b)", ""), ("a + b", ""), ("silu(a)", ""), ("gelu(a)", ""), ("hardswish(a)", ""),
     ("relu(a * s + b)", "s:c b:c"), ("a * sigmoid(b)", ""), ("relu(a + b) + c", ""), ("a * s", "s:nc"),
@@ -20,7 +20,7 @@ _EXPRESSIONS = (
 
 
 def other_problem(random: Random, device: DeviceFacts) -> tuple[Problem, str]:
-    """A problem and its kind. Raises ``BadInput`` where what was drawn is none."""
+    """A problem and its kind. Raises ``BadInput`` if the drawn sizes are invalid."""
     name = one_by_share(random, _SHARES)
     return parse(_TEXTS[name](random, f"dt:{dtype_for(random, device)}")), name
 

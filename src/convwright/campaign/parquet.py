@@ -1,4 +1,4 @@
-"""Observations as a file of Apache Parquet, one row each: a table that other programs read, and that is read back."""
+"""Observations as an Apache Parquet file, one row each, for other programs and for reading back."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from convwright.campaign.rows import COLUMNS, observation_of, row_of
 from convwright.core.observation import SCHEMA, Observation
 from convwright.errors import BadInput
 
-# Rows that are held in memory at once.
+# Rows in memory at once.
 _AT_ONCE = 2000
 _KEY = b"convwright"
 
 
 def write(observations: Callable[[], Iterable[Observation]], path: Path | str) -> int:
-    """Write all of them; how many that were. A file that is there is replaced once all are written.
+    """Write all observations; returns how many. An existing file is replaced when all are written.
 
-    They are read twice, for their number is not limited: where a candidate failed, the origin of its problem is only
-    known from other observations.
+    They are read twice, since their number is not limited: the origin of a failed candidate's problem is only in other
+    observations.
     """
     arrow, parquet = _libraries()
     target, count = Path(path), 0
@@ -44,7 +44,7 @@ def write(observations: Callable[[], Iterable[Observation]], path: Path | str) -
 
 
 def _origins(observations: Iterable[Observation]) -> dict[str, tuple[str, str]]:
-    """The origin of each problem, and the campaign that drew it."""
+    """The origin of each problem, and its campaign."""
     found: dict[str, tuple[str, str]] = {}
     for each in observations:
         conditions = {} if each.measurement is None else dict(each.measurement.conditions)
@@ -60,7 +60,7 @@ def _with_origin(row: dict[str, Any], origins: Mapping[str, tuple[str, str]]) ->
 
 
 def read(path: Path | str) -> Iterator[Observation]:
-    """The observations of a file that ``write`` wrote."""
+    """The observations in a file made by ``write``."""
     arrow, parquet = _libraries()
     try:
         file = parquet.ParquetFile(path)
@@ -69,7 +69,7 @@ def read(path: Path | str) -> Iterator[Observation]:
         raise BadInput(f"{path} cannot be read: {said}") from error
     with file:
         if (file.schema_arrow.metadata or {}).get(_KEY) != SCHEMA.encode():
-            raise BadInput(f"{path} is a table, but none of observations: its metadata do not say {SCHEMA!r}")
+            raise BadInput(f"{path} is a table, but not of observations: its metadata do not name {SCHEMA!r}")
         for some in file.iter_batches(_AT_ONCE):
             for row in some.to_pylist():
                 yield observation_of(row)

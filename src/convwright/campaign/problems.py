@@ -1,4 +1,4 @@
-"""The sequence of problems that a campaign measures. The problem at each place is always the same."""
+"""The sequence of problems of a campaign. The problem at each place is always the same."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from convwright.core.kinds.problem import Problem
 from convwright.errors import BadInput
 from convwright.naming import between_commas
 
-# Draws until one fits. A device for which none of so many fits is too small for everything.
+# The most draws until one fits. If none fits, the device is too small for the source.
 _MOST_DRAWS = 1000
-# Sizes that are log-uniform make mostly tiny problems. So a time is drawn first, and of so many problems the one is
-# taken that needs about as long.
+# Log-uniform sizes give mostly tiny problems. So a time is drawn first, and of _CHOICE problems the one closest to it
+# is taken.
 _CHOICE, _LEAST_US = 4, 2.0
 
 
@@ -35,7 +35,7 @@ SHARES = (("random", 0.5), ("networks", 0.3), ("kinds", 0.2))
 
 
 def shares_of(given: str | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
-    """Shares as a user writes them. Those that are named without a number are equal.
+    """Shares in the user's notation. Sources without a number get equal shares.
 
     >>> shares_of("random=3,kinds=1"), shares_of("networks,kinds")
     ((('random', 3.0), ('kinds', 1.0)), (('networks', 1.0), ('kinds', 1.0)))
@@ -79,7 +79,7 @@ def _drawn(random: Random, source: str, device: DeviceFacts, number: int) -> Dra
     for _ in range(_MOST_DRAWS):
         try:
             problem, part = _SOURCES[source](random, device)
-        except BadInput:  # such as a window that is larger than its image
+        except BadInput:  # for example a window larger than its image
             continue
         if problem.output.numel and fits(problem, device):
             return Drawn(problem, f"{source}:{part}" if part else source, number)
@@ -87,5 +87,5 @@ def _drawn(random: Random, source: str, device: DeviceFacts, number: int) -> Dra
 
 
 def is_again(campaign: Campaign, number: int) -> bool:
-    """Whether the problem at this place is measured once more."""
+    """Whether the problem at this place is measured again."""
     return Random(f"{campaign.seed} {number} again").random() < campaign.repeat

@@ -1,4 +1,4 @@
-"""A child process of a campaign. Where one ends, another is started for the next task."""
+"""A child process of a campaign, which is replaced for the next task if it ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from convwright.campaign.child import Start
 from convwright.errors import BackendError
 from convwright.tuning.workers import Abandoned, TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
-# To load libraries and run each once on a tiny problem takes seconds, and minutes from a cold disk.
+# Loading libraries and running each once takes seconds, and minutes from a cold disk.
 _MOST_BEGINNING_S = 300.0
 
 
 class Process:
-    """Asks one child after another. Once it ``ends``, no other is started; once it ``is_over``, nobody waits for
-    answers any more. Both end what waits with ``Abandoned``."""
+    """Asks one child after another. Once it ``ends``, no other is started; once it ``is_over``, answers are no longer
+    waited for. Both end a wait with ``Abandoned``."""
 
     def __init__(
         self, start: Start, environment: Mapping[str, str], ends: Callable[[], bool], is_over: Callable[[], bool]
@@ -25,8 +25,8 @@ class Process:
         self._worker: Worker | None = None
 
     def ask(self, task: str, *arguments: Any, patience_s: float) -> Any:
-        """The answer. ``WorkerDied`` and ``TaskFailed`` are what a task may have done to the child; where none can be
-        started, that is a ``BackendError``."""
+        """The answer. A task may raise ``WorkerDied`` or ``TaskFailed``; if no child can be started, this raises
+        ``BackendError``."""
         worker = self.started()
         try:
             return worker.ask(task, *arguments, patience_s=patience_s, is_over=self._is_over)
@@ -39,7 +39,7 @@ class Process:
             raise
 
     def started(self) -> Worker:
-        """The child, which is there and has begun."""
+        """The child, started and initialised."""
         if self._worker is None:
             try:
                 worker = Worker(environment=self._environment, command=child.COMMAND, is_over=self._ends)

@@ -1,4 +1,4 @@
-"""Convolutions drawn at random from everything that there is: sizes log-uniformly, words by their shares."""
+"""Draw random convolutions: sizes log-uniformly, options by their shares."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _TAPS = {1: 0.25, 2: 0.05, 3: 0.4, 4: 0.05, 5: 0.1, 7: 0.1, 9: 0.03, 11: 0.02}
 _STRIDES = {1: 0.65, 2: 0.25, 3: 0.05, 4: 0.05}
 _DILATIONS = {1: 0.8, 2: 0.1, 3: 0.05, 8: 0.05}
 _ACTIVATIONS = [each for each in Activation if each is not Activation.NONE]
-# How often both sides of an image are alike, and all taps.
+# How often both sides of an image are equal, and all taps.
 _SQUARE = 0.75
 
 
 def log_uniform(random: Random, least: int, most: int) -> int:
-    """A whole number whose magnitudes are equally likely."""
+    """A whole number with log-uniform distribution."""
     return round(exp(random.uniform(log(least), log(most))))
 
 
@@ -43,7 +43,7 @@ def one_by_share(random: Random, shares: Mapping[_Word, float]) -> _Word:
 
 
 def channels(random: Random, most: int = 2048) -> int:
-    """Channels; in half of the cases a multiple of 8, as most networks have them."""
+    """A number of channels; in half of the cases a multiple of 8, as in most networks."""
     count = log_uniform(random, 1, most)
     return count if random.random() < 0.5 else max(count // 8, 1) * 8
 
@@ -54,7 +54,7 @@ def dtype_for(random: Random, device: DeviceFacts) -> DType:
 
 
 def random_convolution(random: Random, device: DeviceFacts) -> ConvProblem:
-    """Any convolution of one to three dimensions in any direction. Raises ``BadInput`` where what was drawn is none."""
+    """A convolution of one to three dimensions in any direction. Raises ``BadInput`` if the draw is invalid."""
     rank = one_by_share(random, _RANKS)
     sizes = _along(random, rank, [log_uniform(random, *_SIZES[rank]) for _ in range(rank)])
     taps = _along(random, rank, [one_by_share(random, _TAPS) for _ in range(rank)])
@@ -76,7 +76,7 @@ def random_convolution(random: Random, device: DeviceFacts) -> ConvProblem:
 
 
 def random_epilogue(random: Random, direction: Direction) -> Epilogue:
-    """What is fused into a convolution: in half of the forward ones something, into gradients nothing."""
+    """An epilogue: for half of the forward convolutions, none for gradients."""
     if direction is not Direction.FORWARD or random.random() < 0.5:
         return Epilogue()
     activation = random.choice([Activation.NONE, Activation.RELU, Activation.RELU, *_ACTIVATIONS])
@@ -90,7 +90,7 @@ def _along(random: Random, rank: int, numbers: Sequence[int]) -> tuple[int, ...]
 
 
 def _channels(random: Random) -> tuple[int, int, int]:
-    """Groups, input channels and output channels: one group mostly, else a channel for each or several."""
+    """Groups, input channels and output channels: mostly one group, else one per channel or several."""
     c, kind = channels(random), random.random()
     if kind < 0.7:
         return 1, c, channels(random)
@@ -102,7 +102,7 @@ def _channels(random: Random) -> tuple[int, int, int]:
 
 
 def _padding(random: Random, taps: Sequence[int], dilation: int) -> tuple[int, ...]:
-    """What keeps an image's size at stride 1, or none, or any number up to that."""
+    """Padding that keeps an image's size at stride 1, or none, or any number up to that."""
     keeps, kind = [(each - 1) * dilation // 2 for each in taps], random.random()
     if kind < 0.6:
         return tuple(keeps)

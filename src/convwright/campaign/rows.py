@@ -1,4 +1,4 @@
-"""An observation as one flat row of a table, and back."""
+"""Convert an observation to one flat row of a table, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.core.observation import SCHEMA, Observation, candidate_record
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 
-# Columns and the type of their values. Most are for readers of the table. The last three, whose names begin with an
+# Columns and the types of their values. Most are for readers of the table. The last three, whose names start with an
 # underscore, hold the rest of an observation, so that it can be read back.
 COLUMNS: Mapping[str, str] = {
     "problem": "text", "kind": "text", "direction": "text", "dtype": "text", "origin": "text", "campaign": "text",
@@ -29,7 +29,7 @@ COLUMNS: Mapping[str, str] = {
 
 
 def row_of(observation: Observation) -> dict[str, Any]:
-    """A value for each of ``COLUMNS``; None is what is not known, or what a kind of problems does not have."""
+    """A value for each of ``COLUMNS``; None if unknown, or if the kind of problem does not have it."""
     candidate, measured = observation.candidate, observation.measurement
     leaf = candidate.leaf
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -74,7 +74,7 @@ def _of_measurement(measured: Measurement) -> dict[str, Any]:
         "scaled_max": None if first is None else first.scaled_max,
         "doubt": measured.doubt, "origin": conditions.get("origin"), "campaign": conditions.get("campaign"),
         "conditions": _text(list(measured.conditions)),
-        # What no other column holds.
+        # Values that no other column holds.
         "_measurement": _text({
             "prepare_us": None if measured.prepare_us is None else measured.prepare_us.to_json(),
             "errors": [error.to_json() for error in measured.errors],
@@ -83,7 +83,7 @@ def _of_measurement(measured: Measurement) -> dict[str, Any]:
 
 
 def observation_of(row: Mapping[str, Any]) -> Observation:
-    """The observation that a row was made of."""
+    """The observation of a row."""
     try:
         return Observation.from_json(
             {
@@ -95,7 +95,7 @@ def observation_of(row: Mapping[str, Any]) -> Observation:
             }
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"this is no row of observations: {error}") from error
+        raise BadInput(f"this is not a row of observations: {error}") from error
 
 
 def _measurement(row: Mapping[str, Any]) -> dict[str, Any] | None:

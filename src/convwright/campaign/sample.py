@@ -1,4 +1,4 @@
-"""``convwright.sample``: measure candidates of many problems for a while, and keep what is seen."""
+"""``convwright.sample``: measure candidates of many problems for some time, and store the observations."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def sample(
     cluster: str | None = None,
     progress: bool | Progress | None = None,
 ) -> Sampled:
-    """Measure candidates of many problems for so many seconds, and keep an observation of each in the store.
+    """Measure candidates of many problems for ``seconds``, and keep an observation of each in the store.
 
-    Problems are drawn from ``sources``: "random" convolutions, layers of "networks" and their neighbours, and other
-    "kinds". Equal seeds draw equal problems. A campaign that was begun before goes on where it stopped, on any number
-    of machines that share the store. Each candidate is measured in a process of its own device: one that ends the
-    process, or that has not ended after ``deadline_s``, is an observation as well.
+    Problems come from ``sources``: "random" convolutions, layers of "networks" and their neighbours, and other "kinds".
+    Equal seeds draw equal problems. A campaign that was started before continues where it stopped, on any number of
+    machines that share the store. Each device has a measuring process of its own. A candidate that ends this process,
+    or that exceeds ``deadline_s``, is an observation as well.
 
     Args:
-        device: "cpu" or "cuda"; by default the GPUs, where there are any.
-        seconds: For how long candidates are begun.
-        sources: Their names, with shares where they differ: "random=2,networks=1", or a dict.
-        store: A store, or its path; by default the one of the settings.
+        device: "cpu" or "cuda"; by default the GPUs, if there are any.
+        seconds: For how long new candidates are started.
+        sources: Their names, with shares if these differ: "random=2,networks=1", or a dict.
+        store: A store, or its path; by default the one from the settings.
         campaign: Its name; by default one for each seed.
         gpus: "all", or their numbers.
-        repeat: The share of the problems that are measured once more, which shows how far times scatter.
-        energy_every: How many timings there are for each measurement of energy, which takes 5 s.
-        adaptive: Of many drawn problems measure those of which ``predictor`` knows least, by default the store's
-            findings of the device.
-        deadline_s: The most that one candidate may take with all that belongs to it.
+        repeat: The share of problems that are measured again, which shows the scatter of times.
+        energy_every: The number of timings per measurement of energy, which takes 5 s.
+        adaptive: Measure those of many drawn problems that ``predictor`` knows least of; by default it is learned from
+            the store's findings for the device.
+        deadline_s: The time limit for one candidate, including everything.
         timing_us: The time for the rounds of one candidate.
         most: About how many candidates of one problem are measured.
         cluster: The address of a Dask scheduler, "tcp://host:8786", whose workers measure instead of this machine.
@@ -95,7 +95,7 @@ def sample(
 
 
 def _place(store: Store | Path | str | None) -> Path | StoreUrl | None:
-    """Where other processes find the store; None where they cannot."""
+    """Where other processes find the store; None if they cannot."""
     if store is None:
         return settings().store_path
     if isinstance(store, Store):
@@ -105,12 +105,12 @@ def _place(store: Store | Path | str | None) -> Path | StoreUrl | None:
 
 @contextmanager
 def _opened(given: Store | Path | str | None, place: Path | StoreUrl | None) -> Iterator[Store]:
-    """The store that was given or named. Where it fails, that is an error: what is measured is to be kept."""
+    """The given or named store. A failure is an error here, since measurements must be kept."""
     if isinstance(given, Store):
         yield given
         return
     if place is None:
-        raise BadInput("a campaign is kept in a store, and this one is none: name its file with --store (`store=`)")
+        raise BadInput("a campaign needs a store, and this one keeps nothing: name a file with --store (`store=`)")
     with Store.open(place) as store:
         yield store
 
@@ -182,7 +182,7 @@ def _predictor(campaign: Campaign, given: Predictor | None, store: Store, device
 
 
 def _wait_for(lanes: Sequence[Future[None]], tell: Callable[[], None]) -> None:
-    """Until all have ended, or one has failed, which is raised."""
+    """Wait until all lanes have ended; raise the error of one that failed."""
     left = set(lanes)
     while left:
         done, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
@@ -192,8 +192,8 @@ def _wait_for(lanes: Sequence[Future[None]], tell: Callable[[], None]) -> None:
 
 
 def _stop(lanes: Sequence[Future[None]], stops: threading.Event, kill: threading.Event) -> None:
-    """Let each lane end the candidate at hand, and keep what was measured of its problem. Who is interrupted once more
-    waits for nothing."""
+    """Let each lane finish its current candidate and store its problem's observations. A second interrupt ends
+    everything at once."""
     stops.set()
     try:
         wait(lanes)

@@ -1,4 +1,4 @@
-"""What a campaign has come to in one run."""
+"""The result of one run of a campaign."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from convwright.core.record import Record
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sampled(Record):
-    """``outcomes`` are observations that this run has kept, by how they ended; ``tasks`` the campaign's problems by
-    their state, those of earlier runs included. ``unkept`` says why observations end with the process, if they do."""
+    """``outcomes`` counts the observations stored by this run, by how they ended. ``tasks`` counts the campaign's
+    problems by state, including earlier runs. ``unkept`` says why observations end with the process, if they do."""
 
     campaign: str
     device: str
@@ -24,7 +24,7 @@ class Sampled(Record):
 
     @property
     def rows(self) -> int:
-        """Observations that this run has kept."""
+        """The number of observations that this run has stored."""
         return sum(self.outcomes.values())
 
     @property

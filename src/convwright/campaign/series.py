@@ -1,4 +1,4 @@
-"""The tasks of a campaign, added to its claims in batches as they are needed, and claimed for one worker."""
+"""The tasks of a campaign: added to its claims in batches on demand, and claimed for one worker."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from convwright.core.predictor import Predictor
 from convwright.store.claims import Claims
 from convwright.store.store import Store
 
-# Problems that are added at once, and of how many an adaptive campaign chooses them.
+# The number of problems in a batch, and the number that an adaptive campaign draws for one.
 _BATCH, _POOL = 64, 192
-# What was measured lately shows where predictions are off: to read more of it would take seconds.
+# Recent measurements show where predictions are wrong; reading more would take seconds.
 _RECENT_S, _MOST_RECENT = 600.0, 500
-# The tasks of a worker that has sent no heartbeat for so long can be claimed by another.
+# Tasks of a worker without a heartbeat for this long can be claimed by another.
 STALE_S = 60.0
 
 
 class Series:
     """A campaign's tasks on one kind of device, for all workers. Two campaigns of one name that draw different problems
-    have different tasks. If several workers add the same batch at once, it counts once."""
+    have different tasks. A batch that several workers add at once counts once."""
 
     def __init__(
         self, campaign: Campaign, device: DeviceFacts, store: Store, predictor: Predictor | None = None
@@ -39,17 +39,17 @@ class Series:
         self._adding = threading.Lock()
 
     def claim(self, worker: str, most: int) -> list[Drawn]:
-        """At most so many tasks, which nobody else does while ``worker`` is heard of."""
+        """Take up to ``most`` tasks, which belong to ``worker`` while it sends heartbeats."""
         while not (claimed := self.claims.claim(worker, most, STALE_S)):
             self._add(seen=self._batches())
         return [Drawn.read(body) for _, body in claimed]
 
     def _batches(self) -> int:
-        """How many batches were added, by whomever."""
+        """The number of batches added by anybody."""
         return sum(self._made.counts().values())
 
     def _add(self, seen: int) -> None:
-        """Add the batch after so many, unless another thread has done so meanwhile."""
+        """Add the next batch, unless another thread has done so meanwhile."""
         with self._adding:
             if self._batches() != seen:
                 return
@@ -90,5 +90,5 @@ _lane_numbers = count()
 
 
 def lane_number() -> int:
-    """Another number for each worker of this process."""
+    """A different number for each worker of this process."""
     return next(_lane_numbers)

@@ -1,4 +1,4 @@
-"""Where a campaign measures: one CPU, or GPUs of this machine, each for itself."""
+"""The devices of a campaign: one CPU, or GPUs of this machine, each separately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 @dataclass(frozen=True, slots=True)
 class Site:
     """One device. ``identity`` is the same in every process and container that uses it. A process with ``environment``
-    sees no other GPU and calls this one ``device``; ``cores`` are the processors that are meant for it, None for all.
+    sees only this GPU and calls it ``device``. ``cores`` are the processors for it, None for all.
     """
 
     facts: DeviceFacts
@@ -35,12 +35,12 @@ class Site:
 
 
 def sites(device: str, gpus: str | Sequence[int] = "all") -> list[Site]:
-    """The CPU, or the GPUs that are named: "all", or their numbers as PyTorch has them here."""
+    """The CPU, or the named GPUs: "all", or their numbers in PyTorch here."""
     if device == "cpu":
         return [Site(device_facts("cpu"), f"cpu of {platform.node()}", "cpu", {_VISIBLE: ""})]
     if device.partition(":")[0] != "cuda":
         raise BadInput(f"a campaign measures on cpu or cuda, which must be in this machine, got device {device!r}")
-    device_facts(device)  # says in words that there is none
+    device_facts(device)  # raises one sentence if there is none
     numbers = _numbers(device, gpus)
     names, cores = _visible(), _shares_of_cores(len(numbers))
     return [
@@ -66,7 +66,7 @@ def _words(gpus: str | Sequence[int]) -> Sequence[object]:
 
 
 def _visible() -> list[str]:
-    """What CUDA calls the GPUs that PyTorch numbers 0, 1, …"""
+    """CUDA's names of the GPUs that PyTorch numbers 0, 1, …"""
     given = os.environ.get(_VISIBLE)
     return given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
 
@@ -76,7 +76,7 @@ def _uuid(number: int) -> str:
 
 
 def _shares_of_cores(count: int) -> list[tuple[int, ...] | None]:
-    """The processors, shared out evenly: compilers for one GPU must not slow down what measures on another."""
+    """The processors, divided evenly: compilers for one GPU must not slow down measurements on another."""
     if count == 1 or not hasattr(os, "sched_getaffinity"):
         return [None] * count
     cores = sorted(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What a campaign has come to so far, counted by all of its threads."""
+"""Counts of a campaign so far, from all of its threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.observation import Observation, Outcome
 
 
 class Tally:
-    """Observations by their outcome, and problems."""
+    """Observations by outcome, and problems."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,19 +18,19 @@ class Tally:
         self._problems = self._attempts = 0
 
     def add(self, observations: Iterable[Observation]) -> None:
-        """One problem more, with these observations, which are kept."""
+        """Count one problem with these stored observations."""
         with self._lock:
             self._problems += 1
             self._outcomes.update(each.outcome for each in observations)
 
     def add_counts(self, problems: int, outcomes: Mapping[Outcome, int]) -> None:
-        """What another process has come to."""
+        """Add the counts of another process."""
         with self._lock:
             self._problems += problems
             self._outcomes.update(outcomes)
 
     def next_attempt(self) -> int:
-        """The number of an attempt, from 1 on."""
+        """The number of an attempt, from 1."""
         with self._lock:
             self._attempts += 1
             return self._attempts
@@ -41,7 +41,7 @@ class Tally:
 
     @property
     def rows(self) -> int:
-        """Observations that are kept."""
+        """The number of stored observations."""
         with self._lock:
             return self._outcomes.total()
 

@@ -1,4 +1,8 @@
-"""Ways to turn a problem into one that some backend computes better. The list of them, written out."""
+"""Rewrites: turn a problem into one that some backend computes better. This is the list of them.
+
+Input: a problem and a device. Output: an inner problem, and a plan that does the work around it.
+Read first: ``rewrite``, ``copying``, ``relayout``.
+"""
 
 from __future__ import annotations
 
@@ -21,5 +25,5 @@ REWRITES: tuple[Rewrite, ...] = (
 
 
 def rewrite(name: str) -> Rewrite:
-    """The rewrite called ``name``."""
+    """The rewrite ``name``."""
     return next(each for each in REWRITES if each.name == name)

@@ -1,4 +1,4 @@
-"""See a convolution in 1 or 3 dimensions as one in 2: views of the operands, no copies."""
+"""Compute a 1-d or 3-d convolution as a 2-d one, on views of the operands without copies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from convwright.tensors import empty, laid_, unviewed
 
 
 class As2D(Rewrite):
-    """``as-2d(…)``: a convolution in 1 dimension has height 1; of 3 dimensions two become one, or depth joins images.
+    """``as-2d(…)``: a 1-d convolution gets height 1; in a 3-d one, two dimensions are merged, or depth joins the batch.
 
-    Dimensions can become one where the filter sees no neighbours in them, as in the factored filters of video
-    networks (1x3x3, then 3x1x1), and where memory lets them be counted as one.
+    Dimensions can be merged if the filter has one tap there, as in the factored filters of video networks (1x3x3, then
+    3x1x1), and if one stride covers both in memory.
     """
 
     name = "as-2d"

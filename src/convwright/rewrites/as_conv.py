@@ -1,4 +1,4 @@
-"""See a matrix product as a convolution with one tap: views of the operands, no copies."""
+"""Compute a matrix product as a 1x1 convolution, on views of the operands without copies."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from convwright.rewrites.rewrite import Rewrite
 
 
 class AsConv(Rewrite):
-    """``as-conv(…)``: the rows of a matrix product are the pixels of one image that is one pixel high.
+    """``as-conv(…)``: the rows of a matrix product are the pixels of one image of height 1.
 
-    A matrix whose rows lie side by side is such an image with channels last, one whose columns do is one in planes.
+    A row-major matrix is such an image with channels last, a column-major one is NCHW.
     """
 
     name = "as-conv"
@@ -78,7 +78,7 @@ class AsConvPlan(RolePlan):
 
 
 def _image(spec: TensorSpec) -> TensorSpec:
-    """A matrix as one image: its columns are channels, its rows pixels."""
+    """A matrix as one image: columns are channels, rows are pixels."""
     (rows, columns), (along_rows, along_columns) = spec.shape, spec.strides
     whole = max(rows * along_rows, columns * along_columns)
     return TensorSpec(
@@ -87,5 +87,5 @@ def _image(spec: TensorSpec) -> TensorSpec:
 
 
 def _viewed(role: str, tensor: Tensor) -> Tensor:
-    """As the convolution takes it; a weight was prepared for it."""
+    """An operand as the convolution takes it; a weight is prepared already."""
     return tensor if role in (Role.BIAS, Role.W) else tensor.t()[None, :, None, :]

@@ -1,4 +1,4 @@
-"""A rewritten convolution as a convolution and copies: problems of their own, which others may share or leave out."""
+"""Split a rewritten convolution into a convolution and copies, which can be shared or left out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from convwright.rewrites.copies import Steps
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What a rewritten candidate does: ``before`` brings operands in, by copies of which the first reads the operand;
-    ``inner`` computes; ``after`` brings the output back, by copies of which the last writes it. A role that is in
-    neither is used as it is.
+    """The steps of a rewritten candidate. ``before`` has for each role the copies that bring the operand in; the first
+    reads the operand. ``inner`` computes. ``after`` has the copies that bring the output back; the last writes it.
+    Other roles are used as they are.
 
-    A copy of a weight is made when the weight is packed.
+    A weight is copied when it is packed.
     """
 
     problem: ConvProblem
@@ -29,14 +29,14 @@ class Copies:
 
     @property
     def problems(self) -> tuple[CopyProblem, ...]:
-        """All copies of a call, in their order."""
+        """All copies of a call, in order."""
         at_each_call = [copy for role, steps in self.before.items() if role is not Role.W for copy in steps]
         return tuple(copy.problem for copy in (*at_each_call, *self.after))
 
 
 def as_copies(candidate: Candidate) -> Copies | None:
-    """The outermost rewrite of ``candidate`` as copies; None where it does more than lay out, pad, cut or cast, and
-    where there is no rewrite.
+    """The outermost rewrite of ``candidate`` as copies; None if there is none, or if it does more than change layouts,
+    pad, cut or cast.
 
     >>> from convwright.core.dtype import Arithmetic
     >>> from convwright.core.candidate import Source

@@ -1,4 +1,4 @@
-"""Compute an input's gradient as a forward convolution of dy with the weight turned around, as kernels for it can."""
+"""Compute an input's gradient as a forward convolution of dy with the rotated weight."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from convwright.rewrites.nearest_layout import lay_like
 
 
 class AsForward(CopyingRewrite):
-    """``as-forward(…)``: with stride 1, dx is dy convolved with the mirrored weight whose channels have changed places.
+    """``as-forward(…)``: with stride 1, dx is dy convolved with the mirrored weight, input and output channels swapped.
 
-    That weight is made when the weight is prepared; nothing is copied at a call.
+    That weight is made when the weight is prepared; a call copies nothing.
     """
 
     name = "as-forward"
@@ -33,7 +33,7 @@ class AsForward(CopyingRewrite):
 
     def embeddings(self, problem: ConvProblem, arguments: Config) -> Embeddings:
         groups = problem.groups
-        # To flip is to copy, which is copied once more, so that nothing is where it is the same either way.
+        # A flip is a copy, which is then copied once more, so skip it where it changes nothing.
         taps = () if problem.flip else tuple(dim for dim, size in enumerate(problem.taps, 3) if size > 1)
 
         def mirrored(weight: Tensor) -> Tensor:

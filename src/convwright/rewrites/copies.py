@@ -1,4 +1,4 @@
-"""How an operand is brought into an inner problem, and an output back out of it, by copies between views."""
+"""Copies between views that bring an operand into an inner problem, or an output back."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from convwright.core.tensor_spec import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy. Its input is a view of a tensor, from the element ``start`` on, and its output a view of another, from
-    its first element on: a view may have more dimensions than the tensor, or leave elements out."""
+    """One copy. It reads a view of a tensor from the element ``start`` on, and writes a view of another from its first
+    element on. A view may have more dimensions than its tensor, or leave elements out."""
 
     problem: CopyProblem
     start: int = 0
 
 
 Steps = tuple[Copy, ...]
-"""Copies one after the other. Each reads what the one before it has written."""
+"""Copies one after the other. Each reads the result of the one before it."""
 
 
 def grown(source: TensorSpec, target: TensorSpec) -> Steps:
-    """From one operand to another that begins with the same elements: the rest are zeros, or left out."""
+    """From one operand to another that starts with the same elements: the rest is zero, or left out."""
     sizes = zip(source.shape, target.shape, strict=True)
     return (Copy(CopyProblem(source, target, tuple((0, larger - size) for size, larger in sizes))),)
 
 
 def whole_copies(problem: ConvProblem, inner: ConvProblem) -> dict[Role, Steps]:
-    """A copy for each operand that differs in the inner problem, which begins with the same elements there."""
+    """A copy for each operand that differs in the inner problem but starts with the same elements there."""
     output, within = problem.direction.output, inner.operands
     differing = {role: spec for role, spec in problem.operands.items() if within[role] != spec}
     return {
@@ -40,7 +40,7 @@ def whole_copies(problem: ConvProblem, inner: ConvProblem) -> dict[Role, Steps]:
 
 
 def between(source: TensorSpec, target: TensorSpec, margins: Margins = (), *, start: int = 0) -> Copy:
-    """A copy between views, without the dimensions in which there is one element."""
+    """A copy between views, without dimensions of size 1."""
     margins = margins or ((0, 0),) * len(source.shape)
     several = tuple(dim for dim, size in enumerate(source.shape) if size != 1 or margins[dim] != (0, 0))
     kept = several or (0,)
@@ -49,7 +49,7 @@ def between(source: TensorSpec, target: TensorSpec, margins: Margins = (), *, st
 
 
 def split(spec: TensorSpec, dim: int, sizes: tuple[int, ...]) -> TensorSpec:
-    """A view in which ``dim`` is several dimensions of ``sizes``.
+    """A view in which ``dim`` becomes several dimensions of ``sizes``.
 
     >>> from convwright.core.dtype import DType
     >>> view = split(TensorSpec((2, 6), DType.FP32), 1, (3, 2))
@@ -65,20 +65,20 @@ def split(spec: TensorSpec, dim: int, sizes: tuple[int, ...]) -> TensorSpec:
 
 
 def permuted(spec: TensorSpec, order: tuple[int, ...]) -> TensorSpec:
-    """A view of the dimensions that ``order`` names, in this order; one that it leaves out has one element."""
+    """A view of the dimensions in ``order``; dimensions left out must have size 1."""
     return replace(
         spec, shape=tuple(spec.shape[dim] for dim in order), strides=tuple(spec.strides[dim] for dim in order)
     )
 
 
 def stepped(spec: TensorSpec, dim: int, count: int, step: int = 1) -> TensorSpec:
-    """A view of ``count`` elements along ``dim``, of which each is ``step`` after the one before it."""
+    """A view of ``count`` elements along ``dim``, ``step`` apart."""
     shape = (*spec.shape[:dim], count, *spec.shape[dim + 1 :])
     strides = (*spec.strides[:dim], spec.strides[dim] * step, *spec.strides[dim + 1 :])
     return replace(spec, shape=shape, strides=strides)
 
 
 def begun(spec: TensorSpec, start: int) -> TensorSpec:
-    """A view that begins ``start`` elements later, as well aligned as it is then for sure."""
+    """A view that starts ``start`` elements later, with the alignment that is certain there."""
     nbytes = start * spec.dtype.nbytes
     return spec if not nbytes else replace(spec, alignment=min(spec.alignment, nbytes & -nbytes))

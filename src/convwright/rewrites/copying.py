@@ -1,4 +1,4 @@
-"""What rewrites have in common that copy operands into scratch memory and an output back out of it."""
+"""The base of rewrites that copy operands into scratch memory and an output back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Embeddings = dict[Role, Embedding]
 
 
 class CopyingRewrite(Rewrite):
-    """Is known by its inner problem and by how each operand that differs lies in the inner one."""
+    """Defined by its inner problem and by the place of each changed operand in it."""
 
     @abstractmethod
     def embeddings(self, problem: ConvProblem, arguments: Config) -> Embeddings:
-        """How each operand lies inside that is not taken as it is; a weight is copied when it is prepared."""
+        """How each changed operand lies in the inner problem. A weight is copied when it is prepared."""
 
     def scratch_bytes(self, problem: ConvProblem, arguments: Config) -> int:
         return scratch_bytes(_at_each_call(self.embeddings(problem, arguments)))
@@ -39,7 +39,7 @@ class CopyingRewrite(Rewrite):
 
 
 class CopyingPlan:
-    """Copies operands into scratch, runs the inner plan, and copies its output back, each where it is needed."""
+    """Copies operands into scratch memory, runs the inner plan, and copies its output back, each only if needed."""
 
     def __init__(self, candidate: Candidate, inner_plan: Plan, embeddings: Embeddings) -> None:
         problem = candidate.problem
@@ -83,7 +83,7 @@ class CopyingPlan:
         if self.writes_out:
             self._inner(first, second, bias, residual, inside.tensor, inner_workspace)
             return inside.release(out)
-        # The inner plan makes an output of its own: a copy of it in scratch would only be copied once more.
+        # The inner plan allocates its output; copying that to scratch memory would only cost another copy.
         made = self._inner(first, second, bias, residual, None, inner_workspace)
         return Embedded(self._scratch.embeddings[self._output], made).release(out)
 

@@ -15,14 +15,14 @@ View = Callable[[Tensor], Tensor]
 
 
 class Part(NamedTuple):
-    """A part of an operand, and the part of the scratch tensor that holds it: views of equal shape."""
+    """A part of an operand and its place in the scratch tensor: views of equal shape."""
 
     outside: View
     inside: View
 
 
 def divided(tensor: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """A view in which ``dim`` is several dimensions of ``sizes``."""
+    """A view in which ``dim`` becomes several dimensions of ``sizes``."""
     shape = tensor.shape
     return tensor.view(*shape[:dim], *sizes, *shape[dim + 1 :])
 
@@ -38,8 +38,8 @@ WHOLE = (Part(_all, _all),)
 class Embedding:
     """Where the parts of an operand lie in a scratch tensor of ``spec``.
 
-    ``used_bytes`` is the size of all parts together. ``holes`` are what no part covers of the scratch tensor, and
-    must be zero there; ``unused`` what no part covers of the operand, which is zero in a gradient.
+    ``used_bytes`` is the size of all parts. ``holes`` are the rest of the scratch tensor, which must be zero.
+    ``unused`` is the rest of the operand, which is zero in a gradient.
     """
 
     spec: TensorSpec
@@ -49,7 +49,7 @@ class Embedding:
     unused: tuple[View, ...] = ()
 
     def pack(self, weight: Tensor) -> Tensor:
-        """``weight`` as it lies inside, in memory of its own."""
+        """``weight`` in its inner form, in new memory."""
         return Embedded(self, empty(self.spec, weight.device)).hold(weight)
 
     @property
@@ -59,7 +59,7 @@ class Embedding:
 
 
 class Embedded:
-    """A scratch tensor with views of what lies where in it."""
+    """A scratch tensor with views of its parts."""
 
     def __init__(self, embedding: Embedding, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -68,7 +68,7 @@ class Embedded:
         self._holes = [hole(tensor) for hole in embedding.holes]
 
     def hold(self, operand: Tensor) -> Tensor:
-        """The scratch tensor, with ``operand`` in it."""
+        """Copy ``operand`` into the scratch tensor, and return that."""
         for hole in self._holes:
             hole.zero_()
         for outside, inside in self._parts:
@@ -76,7 +76,7 @@ class Embedded:
         return self.tensor
 
     def release(self, out: Tensor) -> Tensor:
-        """``out``, with what the scratch tensor holds of it."""
+        """Copy the contents of the scratch tensor to ``out``, and return that."""
         for unused in self._embedding.unused:
             unused(out).zero_()
         for outside, inside in self._parts:

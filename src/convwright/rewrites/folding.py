@@ -1,8 +1,8 @@
-"""A strided axis folded into blocks: what stands at the same place of every block becomes a channel.
+"""Fold a strided axis into blocks: elements at the same place of every block become a channel.
 
-With stride s an output position p reads, with tap r, the input element p·s + r − low. Counted from ``shift`` elements
-before the input, and with ``lead`` zero taps before the filter, that is place b of block a of the input, where tap
-a'·s + b of the longer filter meets it: a convolution of stride 1 over blocks, for each place b by itself.
+With stride s, output position p reads with tap r the input element p·s + r − low. Count input elements from ``shift``
+before the input, and put ``lead`` zero taps before the filter: element a·s + b is place b of block a, and tap a'·s + b
+of the longer filter reads it. For each place b this is a convolution of stride 1 over blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive elements of an axis from ``start``, which lie in the rectangle ``place`` of the folded axis."""
+    """Consecutive elements of an axis from ``start``, which fill the rectangle ``place`` of the folded axis."""
 
     start: int
     place: Place
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """An axis of ``length`` elements that lie, after ``offset`` empty places, in ``count`` blocks of ``size``."""
+    """An axis of ``length`` elements, which start after ``offset`` empty places in ``count`` blocks of ``size``."""
 
     length: int
     offset: int
@@ -45,16 +45,16 @@ class Blocks:
 
     @property
     def whole(self) -> int:
-        """How many places the blocks have."""
+        """The number of places in the blocks."""
         return self.count * self.size
 
     @property
     def covered(self) -> int:
-        """How many elements lie in the blocks; those after them lie behind the last."""
+        """The number of elements in the blocks; later ones are beyond the last block."""
         return min(self.length, self.count * self.size - self.offset)
 
     def runs(self) -> Iterator[Run]:
-        """A first block that is not full, the full ones, a last one that is not, as far as there are such."""
+        """A partial first block, the full blocks, and a partial last block, as far as they exist."""
         position, end = self.offset, self.offset + self.covered
         while position < end:
             block, place = divmod(position, self.size)
@@ -64,7 +64,7 @@ class Blocks:
             position += blocks * width
 
     def mirrored_runs(self) -> Iterator[Run]:
-        """The same of an axis that is read backwards: one element each, since no tensor has negative strides."""
+        """The same for an axis read backwards: one element each, since tensors have no negative strides."""
         for start in range(self.covered):
             block, place = divmod(self.offset + self.length - 1 - start, self.size)
             yield Run(start, Place(block, 1, place, 1))
@@ -80,7 +80,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One axis of the folded problem: the blocks of the input, the blocks of the filter, and the padding in blocks."""
+    """One axis of the folded problem: the blocks of input and filter, and the padding in blocks."""
 
     input: Blocks
     filter: Blocks
@@ -88,7 +88,7 @@ class Fold:
 
     @classmethod
     def of(cls, axis: Axis) -> Fold:
-        """The folded ``axis``, whose dilation is 1. It has no input where no output position reads any.
+        """The folded ``axis``, whose dilation is 1. Its input is empty if no output position reads any.
 
         >>> fold = Fold.of(Axis(size=224, taps=7, stride=2, pad=(3, 3), dilation=1))
         >>> fold.input.count, fold.filter.count, fold.pad
@@ -98,7 +98,7 @@ class Fold:
         taps = _blocks(axis.taps, block)
         shift, lead = 0, -low % block
         if _blocks(lead + axis.taps, block) > taps:
-            # Zero taps before the filter would make it one block longer; zeros before the input do not.
+            # Zero taps before the filter would add a block to it; zeros before the input do not.
             shift, lead = low % block, 0
         before = (low + lead - shift) // block
         reached = axis.out + taps - 1 - before
@@ -108,5 +108,5 @@ class Fold:
 
 
 def _blocks(length: int, size: int) -> int:
-    """How many blocks of ``size`` hold ``length`` elements."""
+    """The number of blocks of ``size`` that hold ``length`` elements."""
     return -(-length // size)

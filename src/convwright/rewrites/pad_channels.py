@@ -1,4 +1,4 @@
-"""Compute with more channels, which are zero, so that their number is a multiple that fast kernels want."""
+"""Pad channels with zeros, so that their number is a multiple that fast kernels need."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.nearest_layout import lay_like
 
 MULTIPLES = (4, 8)
-# Kernels for types of one byte read 16 of them at a time.
+# Kernels for one-byte types read 16 of them at a time.
 NARROW_MULTIPLES = (4, 16)
-# Three input channels padded to eight take 2.7 times the multiplications; a depthwise convolution takes 16 times.
+# Three input channels padded to eight need 2.7 times the multiplications; a depthwise convolution needs 16 times.
 MOST_WORK = 4
 _IMAGES = frozenset({Role.X, Role.DX, Role.Y, Role.DY, Role.RESIDUAL})
 
@@ -29,8 +29,8 @@ _IMAGES = frozenset({Role.X, Role.DX, Role.Y, Role.DY, Role.RESIDUAL})
 class PadChannels(CopyingRewrite):
     """``pad-c(8, …)``: in each group, input and output channels are padded to multiples of 8; for int8 and fp8 of 16.
 
-    Zeros meet zeros only, since both operands that are multiplied are padded: an infinity stays where it is. What
-    comes of it in additional channels of the output is cut off with them.
+    Both multiplied operands are padded, so zeros meet only zeros, and an infinity has no new effect. Additional
+    channels of the output are cut off, whatever they hold.
     """
 
     name = "pad-c"
@@ -71,7 +71,7 @@ class PadChannels(CopyingRewrite):
             inside[Role.X] = inside[Role.DX] = channels.embedding(problem.x, inner.x)
         if rows.zeros:
             inside[Role.Y] = inside[Role.DY] = rows.embedding(problem.y, inner.y)
-            # What is only added may hold anything in channels that are cut off.
+            # A residual may hold anything in channels that are cut off.
             inside[Role.RESIDUAL] = replace(inside[Role.Y], holes=())
             biases = (TensorSpec((each.k,), problem.dtype.added) for each in (problem, inner))
             inside[Role.BIAS] = replace(replace(rows, dim=0).embedding(*biases), holes=())
@@ -94,7 +94,7 @@ class PadChannels(CopyingRewrite):
 
 @dataclass(frozen=True, slots=True)
 class _Padding:
-    """A dimension of channels: in each group ``size`` of them become ``padded``."""
+    """A channel dimension: in each group, ``size`` channels become ``padded``."""
 
     dim: int
     groups: int
@@ -124,7 +124,7 @@ class _Padding:
 
 
 def _weight(problem: ConvProblem, inner: ConvProblem, channels: _Padding, rows: _Padding) -> Embedding:
-    """A weight has its output channels in dimension 0, and in dimension 1 the input channels of one group."""
+    """A weight has its output channels in dimension 0, and one group's input channels in dimension 1."""
     rows, channels = replace(rows, dim=0), replace(channels, groups=1)
     part = Part(rows.outside, lambda tensor: rows.inside(channels.inside(tensor)))
     holes = tuple(padding.hole for padding in (rows, channels) if padding.zeros)
@@ -157,13 +157,13 @@ def _round_up(channels: int, multiple: int) -> int:
 
 
 def _work(problem: ConvProblem, padded: tuple[int, int]) -> float:
-    """How many times as many multiplications there are with ``padded`` channels."""
+    """The factor by which ``padded`` channels increase the multiplications."""
     channels, rows = _per_group(problem)
     return padded[0] * padded[1] / (channels * rows)
 
 
 def _reason(problem: ConvProblem, changing: dict[tuple[int, int], int]) -> str:
-    """Why no multiple is worth trying, given those that change something."""
+    """Why no multiple is worth trying, given those that would change something."""
     channels, rows = _per_group(problem)
     given = f"{channels} input and {rows} output channels per group"
     if not changing:

@@ -1,4 +1,4 @@
-"""Compute in another memory layout: operands are copied into it, the output is copied back."""
+"""Compute in another memory layout: copy operands into it, and the output back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convwright.rewrites.embedding import Embedding
 
 
 class Relayout(CopyingRewrite):
-    """``relayout(nhwc, …)``: the inner problem has all operands dense in NHWC. What is so already is not copied."""
+    """``relayout(nhwc, …)``: the inner problem has all operands dense in NHWC. Operands that are so are not copied."""
 
     name = "relayout"
     written = r"(nchw|nhwc), "

@@ -1,4 +1,4 @@
-"""What a rewrite is: a problem becomes an inner problem, with work before and after it."""
+"""The base class of rewrites: an inner problem, with work before and after it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from convwright.rewrites.copies import Steps
 class Rewrite(ABC):
     """A pure mapping from a problem to an inner one, its scratch bytes and its cost, and the plan that runs it.
 
-    ``arguments`` says with which arguments it makes sense; the other methods take one of those.
+    ``arguments`` lists the arguments worth trying; the other methods take one of those.
     """
 
     name: str
-    # Of the problems that it applies to.
+    # The kind of problems that it applies to.
     kind = "conv"
-    # How its arguments are written in a candidate's id, whatever the problem: a regular expression.
+    # A regular expression for its arguments in a candidate's id, whatever the problem.
     written = ""
 
     def arguments(self, problem: Any, device: DeviceFacts) -> Iterator[Config | Refusal]:
-        """The few arguments worth trying on ``problem``, with a refusal for others; where none is, one refusal."""
+        """The few arguments worth trying on ``problem``, and refusals for others; one refusal if there are none."""
         reason = why_not_fused(problem) or (beyond_32_bits(problem) if device.kind == "cuda" else None)
         if reason is None:
             yield from self.possible(problem, device)
@@ -38,27 +38,27 @@ class Rewrite(ABC):
 
     @abstractmethod
     def possible(self, problem: Any, device: DeviceFacts) -> Iterator[Config | Refusal]:
-        """The same of a problem whose epilogue fuses what kernels fuse."""
+        """The same for a problem whose epilogue one kernel may fuse."""
 
     @abstractmethod
     def inner(self, problem: Any, arguments: Config) -> ConvProblem:
-        """The problem that is left to be computed."""
+        """The inner problem."""
 
     @abstractmethod
     def scratch_bytes(self, problem: Any, arguments: Config) -> int:
-        """Workspace that the rewrite itself needs before the inner candidate's, a multiple of the alignment."""
+        """Workspace of the rewrite itself, before the inner candidate's; a multiple of the alignment."""
 
     @abstractmethod
     def moved_bytes(self, problem: Any, arguments: Config) -> int:
-        """What it costs: bytes read and written around the inner problem at each call."""
+        """Its cost: bytes read and written around the inner problem at each call."""
 
     @abstractmethod
     def plan(self, candidate: Candidate, inner_plan: Plan) -> Plan:
-        """Run ``candidate``, which ``wrap`` made, around a plan for its inner candidate."""
+        """A plan for ``candidate``, made by ``wrap``, around a plan for its inner candidate."""
 
     def copies(self, problem: Any, arguments: Config) -> Mapping[Role, Steps] | None:
-        """How each operand that differs is brought into the inner problem, and the output back out of it; None where
-        that takes more than copies."""
+        """The copies that bring each changed operand into the inner problem, and the output back; None if copies do not
+        suffice."""
         return None
 
     def wrap(self, problem: Any, arguments: Config, inner: Candidate) -> Candidate:
@@ -80,7 +80,7 @@ class Rewrite(ABC):
 
 
 def wrap_plan(candidate: Candidate, build_leaf: Callable[[Candidate], Plan]) -> Plan:
-    """A plan for a candidate with any number of rewrites around its leaf, which ``build_leaf`` makes ready."""
+    """A plan for a candidate with any number of rewrites around its leaf, which ``build_leaf`` builds."""
     from convwright.rewrites import rewrite
 
     if candidate.inner is None:

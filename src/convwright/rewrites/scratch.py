@@ -1,4 +1,4 @@
-"""The tensors that a rewrite carves from the front of its workspace; the rest is the inner plan's."""
+"""Scratch tensors at the front of a rewrite's workspace; the rest belongs to the inner plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Carved = tuple[dict[Role, Embedded], Tensor | None]
 
 
 def scratch_bytes(embeddings: Mapping[Role, Embedding]) -> int:
-    """Bytes that the scratch tensors take, each of them aligned."""
+    """The aligned size of all scratch tensors."""
     return sum(aligned(embedding.spec.span_bytes) for embedding in embeddings.values())
 
 
 class Scratch:
-    """Scratch tensors by role, and what remains of a workspace for an inner plan that needs ``inner_bytes``."""
+    """Scratch tensors by role, and the rest of a workspace for an inner plan that needs ``inner_bytes``."""
 
     def __init__(self, embeddings: Mapping[Role, Embedding], inner_bytes: int) -> None:
         self.embeddings = dict(embeddings)
@@ -32,26 +32,26 @@ class Scratch:
         self._last: tuple[dict[int, Carved], ref[Tensor] | None] = {}, None
 
     def of(self, workspace: Tensor | None, device: torch.device) -> Carved:
-        """The scratch tensors and the inner workspace in ``workspace``, or in memory of this call's own."""
+        """The scratch tensors and the inner workspace inside ``workspace``, or in new memory."""
         if not self.embeddings:
             return {}, workspace
         if workspace is None:
             return self._carve(torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device))
-        # Calls mostly share one workspace, and views cost microseconds.
+        # Most calls share one workspace, and making views costs microseconds.
         carved = self._last[0].get(workspace.data_ptr())
         return self._kept(workspace) if carved is None else carved
 
     def _kept(self, workspace: Tensor) -> Carved:
-        """Views that are kept for as long as the workspace itself: they hold its memory, which graphs that are captured
-        take from a pool, and which a larger one takes the place of. Meanwhile no other memory has its address."""
-        carved = self._carve(workspace.data)  # whose views do not hold the workspace as a tensor beside its memory
+        """Views kept as long as the workspace: they hold its memory, which captured graphs take from a pool and which a
+        larger workspace replaces. Until then no other memory has this address."""
+        carved = self._carve(workspace.data)  # these views hold the memory, but not the workspace tensor itself
         kept = {workspace.data_ptr(): carved}
         base = torch_api.base_of(workspace)
         owner = workspace if base is None else base
         self._last = kept, ref(owner, lambda _: kept.clear())
         return carved
 
-    @torch.inference_mode(False)  # views made in inference mode could not be written to outside of it
+    @torch.inference_mode(False)  # inference-mode views could not be written outside of that mode
     def _carve(self, workspace: Tensor) -> Carved:
         made, offset = {}, 0
         for role, embedding in self.embeddings.items():

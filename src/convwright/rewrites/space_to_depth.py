@@ -23,18 +23,18 @@ from convwright.rewrites.embedding import Embedding, Part, divided
 from convwright.rewrites.folding import Blocks, Fold, Place, Run
 from convwright.rewrites.nearest_layout import lay_like
 
-# Folding adds channels for kernels that want more of them: with so many per group it must not add work.
+# Folding adds channels for kernels that need more. With this many per group it must not add work.
 MANY_CHANNELS = 16
-# A 7x7 filter of stride 2 takes 1.3 times the multiplications in blocks, a 3x3 filter 1.8 times, a 1x1 filter 4 times.
+# In blocks, a 7x7 filter of stride 2 needs 1.3 times the multiplications, a 3x3 filter 1.8 times, a 1x1 filter 4 times.
 MOST_WORK = 3
 
 
 class SpaceToDepth(CopyingRewrite):
-    """``space-to-depth(2, …)``: blocks of 2x2 pixels become one pixel with four times the channels, stride 2 becomes 1.
+    """``space-to-depth(2, …)``: 2x2 pixels become one pixel with four times the channels, and stride 2 becomes 1.
 
-    The filter is folded likewise; what it lacks of whole blocks are zero taps. An infinity in x (in dy, for the
-    gradient of x) times a zero tap is a NaN where PyTorch has a number: such a candidate is allowed only where
-    ``Policy(finite_inputs=True)`` says that there is none, unless the filter fills its blocks.
+    The filter is folded too, and filled up to whole blocks with zero taps. An infinity in x (in dy, for the gradient of
+    x) times a zero tap is NaN where PyTorch has a number. So unless the filter fills its blocks, such a candidate needs
+    ``Policy(finite_inputs=True)``.
     """
 
     name = "space-to-depth"
@@ -71,8 +71,8 @@ class SpaceToDepth(CopyingRewrite):
         return {role: inside[role] for role in problem.operands if role in inside}
 
     def copies(self, problem: ConvProblem, arguments: Config) -> dict[Role, Steps] | None:
-        """None for a filter that is turned round, which would be read backwards, and for groups in three dimensions,
-        whose views have more dimensions than a copy."""
+        """None for a rotated filter, which would be read backwards, and for groups in three dimensions, whose views
+        have more dimensions than a copy supports."""
         inner, folds = self.inner(problem, arguments), _folds(problem)
         if problem.flip or (problem.groups > 1 and problem.rank == 3):
             return None
@@ -89,7 +89,7 @@ class SpaceToDepth(CopyingRewrite):
 
 
 def _folded(problem: ConvProblem, spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks]) -> Steps:
-    """Into whole blocks, with zeros where they are not full, if there are such; then their places to channels."""
+    """To whole blocks, filled up with zeros if needed; then their places to channels."""
     if all(axis.offset == 0 and axis.whole <= axis.length for axis in axes):
         return (_folding(spec, inner, groups, axes),)
     blocks = _whole_blocks(problem, spec, axes)
@@ -98,8 +98,8 @@ def _folded(problem: ConvProblem, spec: TensorSpec, inner: TensorSpec, groups: i
 
 
 def _unfolded(problem: ConvProblem, spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks]) -> Steps:
-    """From channels to whole blocks; then what is before the first element and after the last is cut, and what no
-    block has is zero."""
+    """From channels to whole blocks; then elements before the first and after the last are cut, and elements in no
+    block become zero."""
     if all(axis.offset == 0 and axis.whole == axis.length for axis in axes):
         return (_folding(spec, inner, groups, axes, back=True),)
     blocks = _whole_blocks(problem, spec, axes)
@@ -112,7 +112,7 @@ def _whole_blocks(problem: ConvProblem, spec: TensorSpec, axes: Sequence[Blocks]
 
 
 def _folding(blocks: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks], *, back: bool = False) -> Copy:
-    """From blocks to channels, or ``back``. Both are seen as (N, groups, places…, C per group, blocks…)."""
+    """From blocks to channels, or ``back``. Both are viewed as (N, groups, places…, C per group, blocks…)."""
     channels = blocks.shape[1] // groups
     outside = split(blocks, 1, (groups, channels))
     for dim, axis in reversed([*enumerate(axes, 3)]):
@@ -124,7 +124,7 @@ def _folding(blocks: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why folding is not tried, or None where it is."""
+    """Why folding is not tried; None if it is."""
     if max(problem.stride) == 1:
         return f"a stride of {by(problem.stride)} leaves nothing to fold"
     if any(axis.dilation > 1 and axis.taps > 1 for axis in problem.axes):
@@ -143,7 +143,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Folding:
-    """(N, C, spatial…) and its folded form, both seen as (N, groups, places…, C per group, blocks…)."""
+    """(N, C, spatial…) and its folded form, both viewed as (N, groups, places…, C per group, blocks…)."""
 
     groups: int
     channels: int
@@ -172,7 +172,7 @@ class _Folding:
 def _embedding(
     spec: TensorSpec, inner: TensorSpec, groups: int, axes: Sequence[Blocks], *, mirrored: bool = False
 ) -> Embedding:
-    """An input or a weight of ``spec`` in its folded form; ``mirrored`` turns a weight round as it is folded."""
+    """An input or weight of ``spec`` in its folded form; ``mirrored`` also rotates a weight."""
     folding = _Folding(groups, spec.shape[1] // groups, tuple(axis.size for axis in axes))
     parts = [
         Part(partial(folding.outside, runs=runs), partial(folding.inside, places=[run.place for run in runs]))
@@ -189,7 +189,7 @@ def _embedding(
 
 
 def _tail(dim: int, axis: Blocks) -> Callable[[Tensor], Tensor]:
-    """What lies behind the last block."""
+    """The elements after the last block."""
     return lambda tensor: tensor.narrow(dim, axis.covered, axis.length - axis.covered)
 
 

@@ -1,4 +1,4 @@
-"""Compute a batch in equal parts, one after the other, which needs only one part's workspace."""
+"""Compute a batch in equal parts, one after the other, which needs the workspace of one part only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = (2, 4, 8)
 
 
 class SplitBatch(Rewrite):
-    """``split-batch(4, …)``: four problems of a quarter of the batch. Their weight gradients are added up."""
+    """``split-batch(4, …)``: four problems of a quarter of the batch. Weight gradients are summed."""
 
     name = "split-batch"
     written = r"\d+, "
@@ -58,7 +58,7 @@ class SplitBatch(Rewrite):
 
 
 class _Split:
-    """What both plans have in common."""
+    """The common part of both plans."""
 
     def __init__(self, candidate: Candidate, inner_plan: Plan) -> None:
         self.candidate = candidate
@@ -74,7 +74,7 @@ class _Split:
 
 
 class SplitBatchPlan(_Split):
-    """Forward or backward data: every part has its own slice of the output."""
+    """Forward or backward data: every part writes its own slice of the output."""
 
     def __call__(
         self,
@@ -122,14 +122,14 @@ def _parts(arguments: Config) -> int:
 
 
 def _partial(problem: ConvProblem) -> Embeddings:
-    """Where the weight gradient of a part goes that is not the first."""
+    """Scratch memory for the weight gradient of every part except the first."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
         return {}
     return {Role.DW: Embedding(problem.w, used_bytes=problem.w.nbytes)}
 
 
 def _slice(spec: TensorSpec, size: int) -> TensorSpec:
-    """``size`` images of ``spec``, where they lie: no slice need be as well aligned as the first."""
+    """``size`` images of ``spec`` in place: a later slice may be less aligned than the first."""
     step_bytes = size * spec.strides[0] * spec.dtype.nbytes
     alignment = min(spec.alignment, step_bytes & -step_bytes) if step_bytes else spec.alignment
     return replace(spec, shape=(size, *spec.shape[1:]), alignment=alignment)

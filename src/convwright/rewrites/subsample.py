@@ -1,4 +1,4 @@
-"""Keep of an input only what a strided filter reads, where that lies at even distances: the stride is gone inside."""
+"""Keep only the input elements that a strided filter reads, if they are evenly spaced: the inner stride is 1."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from convwright.rewrites.nearest_layout import lay_like
 
 
 class Subsample(CopyingRewrite):
-    """``subsample(2, …)``: of every second pixel, by which a 1x1 filter of stride 2 steps, one of stride 1 is left.
+    """``subsample(2, …)``: keep every second pixel for a 1x1 filter of stride 2; the inner problem has stride 1.
 
-    A longer filter steps so as well, where its dilation and its stride have a common divisor. Products and sums stay
-    what they are. The gradient of what is not kept is zero.
+    A longer filter qualifies if its dilation and its stride have a common divisor. Products and sums stay the same. The
+    gradient of elements that are not kept is zero.
     """
 
     name = "subsample"
@@ -64,7 +64,7 @@ class Subsample(CopyingRewrite):
 
 
 def _brought_in(x: TensorSpec, inner: TensorSpec, kept: Sequence[_Kept]) -> Steps:
-    """The elements that are kept, which lie at even distances."""
+    """The kept elements, which are evenly spaced."""
     view, start = x, sum(each.first * x.strides[dim] for dim, each in enumerate(kept, 2))
     for dim, each in enumerate(kept, 2):
         view = stepped(view, dim, each.count, each.step)
@@ -72,8 +72,8 @@ def _brought_in(x: TensorSpec, inner: TensorSpec, kept: Sequence[_Kept]) -> Step
 
 
 def _brought_back(problem: ConvProblem, inner: TensorSpec, kept: Sequence[_Kept]) -> Steps:
-    """Each element becomes a block of ``step``, in which the others are zeros. Blocks that end after the gradient, or
-    before its end, are cut or filled up by a second copy."""
+    """Each element becomes a block of ``step`` with zeros. A second copy cuts or fills up blocks at the end of the
+    gradient."""
     sizes = (*inner.shape[:2], *(each.count * each.step for each in kept))
     gradient = problem.x
     blocks = gradient if sizes == gradient.shape else lay_like(gradient, sizes, problem)
@@ -86,7 +86,7 @@ def _brought_back(problem: ConvProblem, inner: TensorSpec, kept: Sequence[_Kept]
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why nothing can be left out, or None where something can."""
+    """Why no element can be left out; None if some can."""
     stride, image, kept = by(problem.stride), problem.x.shape[2:], [_Kept.of(axis).count for axis in problem.axes]
     if max(problem.stride) == 1:
         return f"a stride of {stride} skips nothing"
@@ -100,7 +100,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Of one axis every ``step``-th element from ``first`` on, ``count`` of them, and how a filter runs over these."""
+    """Every ``step``-th element of one axis from ``first`` on, ``count`` in all, and how a filter moves over them."""
 
     first: int
     step: int
@@ -127,11 +127,11 @@ class _Kept:
 
 
 def _step(axis: Axis) -> int:
-    """The distance of which all that a filter reads is a multiple."""
+    """The common divisor of all distances between elements that a filter reads."""
     return axis.stride if axis.taps == 1 else gcd(axis.stride, axis.dilation)
 
 
 def _read(x: Tensor, kept: Sequence[_Kept]) -> Tensor:
-    """What is kept of an input, as a view."""
+    """The kept elements of an input, as a view."""
     spatial = (slice(each.first, each.first + (each.count - 1) * each.step + 1, each.step) for each in kept)
     return x[(slice(None), slice(None), *spatial)]

@@ -1,4 +1,4 @@
-"""Compute an epilogue as work of its own, so that algorithms which fuse none compete for conv + bias + ReLU."""
+"""Compute an epilogue separately, so that algorithms without fusion can compete for conv + bias + ReLU."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from convwright.rewrites.scratch import Scratch, scratch_bytes
 
 
 class Unfuse(Rewrite):
-    """``unfuse(…)``: the inner problem has no epilogue. What stands behind a convolution is applied to its output; what
-    stands ahead of a gradient, to a copy of dy. With accumulation the inner output is added to the outer one."""
+    """``unfuse(…)``: the inner problem has no epilogue. A convolution's epilogue is applied to its output, a gradient's
+    to a copy of dy. With accumulation the inner output is added to the outer one."""
 
     name = "unfuse"
 
@@ -46,7 +46,7 @@ class Unfuse(Rewrite):
         return scratch_bytes(_beside(problem))
 
     def moved_bytes(self, problem: ConvProblem, arguments: Config) -> int:
-        """Each step reads and writes what it is applied to, and reads what it adds."""
+        """Each step reads and writes its operand in place, and reads what it adds."""
         epilogue, operands, output = problem.epilogue, problem.operands, problem.output
         forward = problem.direction is Direction.FORWARD
         applied = epilogue.scale + (epilogue.activation is not Activation.NONE)
@@ -62,7 +62,7 @@ class Unfuse(Rewrite):
 
 
 class _Unfused:
-    """What both plans have in common: where the inner output goes, and how it comes into the outer one."""
+    """The common part of both plans: where the inner output goes, and how it gets into the outer one."""
 
     def __init__(self, candidate: Candidate, inner_plan: Plan) -> None:
         problem = candidate.problem
@@ -78,7 +78,7 @@ class _Unfused:
         return self._inner.prepare(weight)
 
     def _target(self, scratch: Mapping[Role, Embedded], out: Tensor | None) -> Tensor | None:
-        """Where the inner output goes; None where the inner plan makes one."""
+        """Where the inner output goes; None if the inner plan allocates it."""
         if not self._epilogue.accumulate:
             return out
         return scratch[self._output].tensor if self._inner.writes_out else None
@@ -106,7 +106,7 @@ class UnfuseForward(_Unfused):
 
 class UnfuseBackward(_Unfused):
     """Multiplies dy by the activation's derivative, which gives the bias's gradient, and by the scale; then runs the
-    inner plan on that."""
+    inner plan on the product."""
 
     def __call__(
         self,
@@ -132,7 +132,7 @@ class UnfuseBackward(_Unfused):
 
 
 def _beside(problem: ConvProblem) -> Embeddings:
-    """Scratch for dy as it is multiplied, dense, and for outputs that are added to others."""
+    """Dense scratch memory for the multiplied dy, and for outputs that are added to others."""
     backward, epilogue = problem.direction is not Direction.FORWARD, problem.epilogue
     specs: dict[Role, TensorSpec] = {}
     if backward and (epilogue.scale or epilogue.activation is not Activation.NONE):

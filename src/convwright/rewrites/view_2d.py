@@ -1,4 +1,4 @@
-"""Views that make a convolution in 1 or 3 dimensions one in 2."""
+"""Views that turn a 1-d or 3-d convolution into a 2-d one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Value = TypeVar("Value")
 
 
 class View2D(Protocol):
-    """How operands are seen: x, y and their gradients as ``images``, w and its gradient as ``weight``; and back."""
+    """How operands are viewed, and viewed back: x, y and their gradients as ``images``, w and its gradient as
+    ``weight``."""
 
     def inner(self, problem: ConvProblem) -> ConvProblem: ...
 
@@ -56,13 +57,13 @@ class WithHeight:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """(N, C, D, H, W) with dimension ``gone`` counted into dimension ``kept``, which runs slower."""
+    """(N, C, D, H, W) with dimension ``gone`` merged into dimension ``kept``, which has the larger stride."""
 
     kept: int
     gone: int
 
     def fits(self, problem: ConvProblem) -> bool:
-        """Whether the input and the output lie so that one stride counts both dimensions."""
+        """Whether one stride covers both dimensions in the input and in the output."""
         return self._counts(problem.x) and self._counts(problem.y)
 
     def inner(self, problem: ConvProblem) -> ConvProblem:
@@ -103,19 +104,19 @@ class Merged:
         return _without(counted, self.gone)
 
 
-# Merging two spatial dimensions leaves the number of images alone, and fits every dense layout.
+# Merging two spatial dimensions keeps the number of images, and works in every dense layout.
 MERGED = (Merged(3, 4), Merged(2, 3), Merged(0, 2))
 
 
 def view_of(problem: ConvProblem) -> View2D | None:
-    """How ``problem`` is seen in 2 dimensions; None where it cannot be."""
+    """The 2-d view of ``problem``; None if there is none."""
     if problem.rank == 1:
         return WithHeight()
     return next((each for each in _mergeable(problem) if each.fits(problem)), None)
 
 
 def _mergeable(problem: ConvProblem) -> list[Merged]:
-    """What can be merged as far as the filter goes: it must see no neighbours there."""
+    """The merges that the filter allows: it must have one tap there."""
     if problem.rank != 3:
         return []
     single = [axis.taps == axis.stride == 1 and axis.pad == (0, 0) for axis in problem.axes]
@@ -124,7 +125,7 @@ def _mergeable(problem: ConvProblem) -> list[Merged]:
 
 
 def refusal_reason(problem: ConvProblem) -> str:
-    """Why ``problem``, of which there is no view, has none."""
+    """Why ``problem`` has no 2-d view."""
     if problem.rank == 2:
         return "it has 2 spatial dimensions already"
     taps = by(problem.taps)
@@ -136,7 +137,7 @@ def refusal_reason(problem: ConvProblem) -> str:
 
 
 def _with_height(spec: TensorSpec) -> TensorSpec:
-    """A spec with a dimension of size 1 in front of the spatial one."""
+    """A spec with a dimension of size 1 before the spatial one."""
     shape, strides = spec.shape, spec.strides
     return replace(spec, shape=_before(shape, 1), strides=_before(strides, shape[2] * strides[2]))
 

@@ -1,4 +1,4 @@
-"""What lets go of its connections before a process forks, while nobody uses one."""
+"""Close database connections before a process forks, while nobody uses one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class LetsGo(Protocol):
     """A database with a connection that must not be carried over a fork."""
 
     def let_go(self) -> None:
-        """Disconnect, until the database is used again. Nothing runs on the connection meanwhile."""
+        """Disconnect until the next use. Nothing runs on the connection meanwhile."""
         ...
 
 
 class ForkGuard:
-    """A lock under which databases of one kind are used, and which a fork waits for.
+    """A lock held while databases of one kind are used; a fork waits for it.
 
-    SQLite forbids to carry a connection over a fork, even to close it: parent and child would believe in each other's
-    locks. On one socket to a server parent and child would read each other's answers.
+    SQLite forbids carrying a connection over a fork, even to close it: parent and child would rely on each other's
+    locks. On one socket to a server, parent and child would read each other's answers.
     """
 
     def __init__(self) -> None:

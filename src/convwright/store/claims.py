@@ -1,7 +1,7 @@
-"""Tasks of a campaign, of which workers on many machines claim some at a time, and the lock of a GPU.
+"""The tasks of a campaign, which workers on many machines claim a few at a time, and the lock of a GPU.
 
-Who claims a task says by heartbeats that it still works. A claim without heartbeats is another worker's to take. All
-times are by the database's clock, since those of machines differ.
+A worker's heartbeats show that it still works on its claims. A claim without heartbeats may be taken by another worker.
+All times are from the database's clock, since machines' clocks differ.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from convwright.store.store import Store
 
 _OPEN, _CLAIMED, _CRASHED = "open", "claimed", "crashed"
 FINAL = ("done", "failed", _CRASHED, "hung")
-# A task that ended so many workers more than the first is tried no more.
+# After this many further workers have died of a task, it is not tried again.
 _MOST_AGAIN = 3
 
 _ADD = (
     f"INSERT INTO task (campaign, name, place, body, state, claims) VALUES (?, ?, ?, ?, '{_OPEN}', 0) "
     "ON CONFLICT (campaign, name) DO NOTHING"
 )
-# The claim's own time counts too: its worker may have had no time for a heartbeat.
+# A claim's own time counts too, since its worker may not have sent a heartbeat yet.
 _STALE = (
     f"(state = '{_CLAIMED}' AND since < ? AND NOT EXISTS (SELECT 1 FROM worker w "
     "WHERE w.campaign = task.campaign AND w.name = task.worker AND w.beat >= ?))"
@@ -49,7 +49,7 @@ _BEAT = upsert("worker", ("campaign", "name"), ("beat",))
 
 
 class Claims:
-    """The tasks of one campaign in a store. A task's name and body are texts.
+    """The tasks of one campaign in a store. A task has a name and a body, both text.
 
     >>> with Store.open(None) as store:
     ...     claims = Claims(store, "resnets")
@@ -67,13 +67,13 @@ class Claims:
         self._store, self._campaign = store, campaign
 
     def add(self, tasks: Mapping[str, str]) -> int:
-        """Add tasks by their names, to be claimed in this order; how many were new. What is there stays as it is."""
+        """Add tasks, to be claimed in this order; returns how many were new. Existing tasks stay as they are."""
 
         def insert(connection: Connection) -> int:
             sql = "SELECT coalesce(max(place), -1) FROM task WHERE campaign = ?"
             (last,) = connection.execute(sql, (self._campaign,)).fetchone()
             places = {name: place for place, name in enumerate(tasks, start=last + 1)}
-            # In the order of the names, so that two who add the same never wait for each other in turn.
+            # Sorted by name, so that two processes adding the same tasks cannot deadlock.
             rows = [(self._campaign, name, places[name], tasks[name]) for name in sorted(tasks)]
             return connection.executemany(_ADD, rows).rowcount
 
@@ -82,7 +82,7 @@ class Claims:
     def claim(self, worker: str, most: int, stale_after_s: float) -> list[tuple[str, str]]:
         """Take up to ``most`` tasks: open ones, and those of workers without a heartbeat for ``stale_after_s``.
 
-        A task is taken from its worker at most 3 times; then it is "crashed". A claim is a heartbeat of ``worker``.
+        After three takeovers a task becomes "crashed". A claim also counts as a heartbeat of ``worker``.
         """
         if not (is_whole(most) and most >= 1):
             raise BadInput(f"`most` must be a whole number of at least 1, got {most!r}")
@@ -90,7 +90,7 @@ class Claims:
         token, begun = secrets.token_hex(8), list[float]()
 
         def take(connection: Connection) -> list[tuple[str, str]]:
-            if begun:  # the connection was lost, and with it perhaps the answer
+            if begun:  # the connection was lost, perhaps after the claim
                 known = connection.execute(_SELECT.format("token = ?"), (self._campaign, token)).fetchall()
                 if known:
                     return _pairs(known)
@@ -107,18 +107,18 @@ class Claims:
         return self._store.transaction(take)
 
     def beat(self, worker: str) -> None:
-        """Say that ``worker`` still works on what it has claimed."""
+        """Record that ``worker`` still works on its claims."""
         self._store.transaction(lambda connection: self._beat(connection, worker))
 
     def release(self, worker: str) -> int:
-        """Give back what ``worker`` has claimed and not finished, as if it had never been claimed; how many tasks."""
+        """Return the unfinished claims of ``worker``, as if it had never claimed them; returns how many."""
         return self._store.transaction(
             lambda connection: connection.execute(_RELEASE, (self._campaign, worker)).rowcount
         )
 
     def finish(self, name: str, worker: str, state: str = "done", observations: Iterable[Observation] = ()) -> bool:
-        """Say how a task ended: "done", "failed", "crashed" or "hung", and add its ``observations``, both or neither.
-        False where another worker has the claim by now; then nothing is added."""
+        """Record how a task ended, "done", "failed", "crashed" or "hung", and add its ``observations``, both or
+        neither. Returns False, and adds nothing, if another worker has the claim by now."""
         if state not in FINAL:
             raise BadInput(f"a task's `state` must be one of {', '.join(FINAL)}, got {state!r}")
         rows = [rows_of_observations.row_of(observation) for observation in observations]
@@ -129,7 +129,7 @@ class Claims:
                 known = connection.execute(sql, (self._campaign, name)).fetchone()
                 if known is None:
                     raise BadInput(f"the campaign {self._campaign!r} has no task {name!r}")
-                if tuple(known) != (worker, state):  # as where it was finished, and the answer was lost
+                if tuple(known) != (worker, state):  # equal if it was finished and the answer was lost
                     return False
             rows_of_observations.append(connection, rows)
             return True
@@ -137,7 +137,7 @@ class Claims:
         return self._store.transaction(end)
 
     def counts(self) -> dict[str, int]:
-        """How many tasks there are in each state."""
+        """The number of tasks in each state."""
         sql = "SELECT state, count(*) FROM task WHERE campaign = ? GROUP BY state"
         found = self._store.transaction(lambda connection: connection.execute(sql, (self._campaign,)).fetchall())
         return dict.fromkeys((_OPEN, _CLAIMED, *FINAL), 0) | {state: int(count) for state, count in found}
@@ -153,13 +153,13 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def device_if_free(store: Store, gpu_uuid: str) -> AbstractContextManager[bool]:
-    """Hold a GPU among all who share the store; False where another holds it. The lock ends with its process."""
+    """Lock a GPU among all who share the store; False if another process holds it. The lock ends with its process."""
     return store.lock(f"device {gpu_uuid}")
 
 
 @contextmanager
 def device_lock(store: Store, gpu_uuid: str) -> Iterator[None]:
-    """The same where it is an error that another holds the GPU."""
+    """The same, with an error if another process holds the GPU."""
     with device_if_free(store, gpu_uuid) as is_held:
         if not is_held:
             raise StoreError(

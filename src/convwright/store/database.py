@@ -1,6 +1,6 @@
-"""What the store needs of a database. There are two: a file of SQLite, and one on a server of PostgreSQL.
+"""The interface of the store's database, with two implementations: an SQLite file, and a PostgreSQL server.
 
-Statements are written for both: values stand as ``?``, and a row takes another's place by ``ON CONFLICT``.
+Statements work on both: ``?`` stands for values, and ``ON CONFLICT`` replaces a row.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 _Result = TypeVar("_Result")
 
-# How each note begins that says why nothing is written to where it was to be.
+# The beginning of each note that says why nothing is stored in the requested place.
 NOT_KEPT = "findings are kept in memory only, since "
 
 
 class Rows(Protocol):
-    """What a statement answers; ``rowcount`` is how many rows it added, changed or removed."""
+    """The result of a statement; ``rowcount`` counts rows added, changed or removed."""
 
     @property
     def rowcount(self) -> int: ...
@@ -30,7 +30,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """What runs statements inside of a transaction. Those of SQLite are such by themselves."""
+    """Runs statements inside a transaction. A SQLite connection has this interface by itself."""
 
     def execute(self, sql: str, values: tuple[Any, ...] = ..., /) -> Rows: ...
 
@@ -38,16 +38,16 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """Where a store keeps its rows. ``note`` says in words where that is not simply the place that was asked for."""
+    """Where a store keeps its rows. ``note`` says why, if that is not the requested place."""
 
     @property
     def path(self) -> Path | None:
-        """The file, where it is one."""
+        """The file, if it is one."""
         ...
 
     @property
     def place(self) -> str | None:
-        """The file or the URL without its password; None in memory."""
+        """The file, or the URL without its password; None in memory."""
         ...
 
     @property
@@ -60,33 +60,33 @@ class Database(Protocol):
 
     @property
     def reads_file(self) -> bool:
-        """True where what is kept there is known, whether or not anything new is."""
+        """Whether the existing contents can be read, even if nothing new can be stored."""
         ...
 
     def open(self) -> bool:
-        """Connect unless that is done; True where what is kept outlives the process."""
+        """Connect if necessary; True if stored rows outlive the process."""
         ...
 
     def close(self) -> None:
-        """Let go of it. A database that is used again is opened again."""
+        """Disconnect. The next use connects again."""
         ...
 
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
+        """Run one statement in its own transaction."""
         ...
 
     def execute_anew(self, sql: str, values: tuple[Any, ...]) -> None:
-        """Run one statement on a new connection, also where memory has taken the database's place."""
+        """Run one statement on a new connection to the requested database, even if memory has replaced it."""
         ...
 
     def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Run several statements, all or none of which count. ``work`` may be called twice."""
+        """Run several statements, all or none. ``work`` may be called twice."""
         ...
 
     def nbytes(self) -> int:
-        """How large it is."""
+        """Its size in bytes."""
         ...
 
     def lock(self, name: str) -> AbstractContextManager[bool]:
-        """Hold the lock of this name, unless anybody else does: then it is False, and nobody waits."""
+        """Hold the lock of this name; False at once if anybody else holds it."""
         ...

@@ -1,4 +1,4 @@
-"""A store's file of SQLite: shared by threads, let go of before a fork, healed where it is corrupt."""
+"""The store's SQLite file: shared by threads, closed before a fork, replaced if corrupt."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _files = ForkGuard()
 
 
 class FileDatabase:
-    """One SQLite database. ``note`` says in words where it is not simply the file that was asked for.
+    """One SQLite database. ``note`` says why, if it is not the requested file.
 
-    With ``tell``, which hears each note, nothing fails: what cannot be used makes way for a database in memory.
+    With ``tell``, which receives each note, nothing fails: an unusable file is replaced by a database in memory.
     """
 
     is_shared = False
@@ -38,7 +38,7 @@ class FileDatabase:
         return None if self.path is None else str(self.path)
 
     def open(self) -> bool:
-        """Open the file unless it is open; True where what is kept is kept in a file."""
+        """Open the file if necessary; True if rows are stored in a file."""
         with _files.turn:
             self._connection()
             in_file = self._opened is not None and not self._opened.in_memory
@@ -47,21 +47,21 @@ class FileDatabase:
 
     @property
     def reads_file(self) -> bool:
-        """True where what the file holds is known, whether or not anything new is kept there."""
+        """Whether the file's contents can be read, even if nothing new can be stored."""
         return self.open() or (self._opened is not None and self._opened.copied)
 
     def close(self) -> None:
-        """Let go of the file. A database that is used again opens it again."""
+        """Close the file. The next use opens it again."""
         with _files.turn:
             self._disconnect()
 
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
+        """Run one statement in its own transaction."""
         return self._run(lambda connection: connection.execute(sql, values).fetchall())
 
     def execute_anew(self, sql: str, values: tuple[Any, ...]) -> None:
-        """Run one statement on the file, even if it has made way for memory, on a new connection: where there was no
-        room for the log, SQLite may have cleared it when the last connection was closed."""
+        """Run one statement on a new connection to the file, even if memory has replaced it. If a full disk left no
+        room for the log, SQLite may have cleared it when the last connection closed."""
         if self.path is None:
             return
         with _files.turn:
@@ -73,7 +73,7 @@ class FileDatabase:
                 raise StoreError(f"the store of findings at {self.path} failed: {error}") from error
 
     def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Run several statements, all or none of which count."""
+        """Run several statements, all or none."""
 
         def whole(connection: sqlite3.Connection) -> _Result:
             with connection:
@@ -90,7 +90,7 @@ class FileDatabase:
         return sum(file.stat().st_size for file in files if file.exists())
 
     def lock(self, name: str) -> AbstractContextManager[bool]:
-        """Hold a lock by a file beside the file."""
+        """Hold a lock, by a lock file beside the database."""
         return file_lock.held(self.path, name)
 
     def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
@@ -106,13 +106,13 @@ class FileDatabase:
             failed = StoreError(f"the store of findings at {self.path} failed: {error}")
             if self._tell is None or self._opened is None or self._opened.in_memory:
                 raise failed from error
-            instead = self._copied(error) or self._without(failed)  # SQLite reads best while the file is in use
+            instead = self._copied(error) or self._without(failed)  # SQLite can still read while the file is open
             self._disconnect()
             self._opened = instead
         return work(self._opened.connection)
 
     def _tell_news(self) -> None:
-        """Outside of the lock, since whoever hears of it may do anything."""
+        """Report new notes; outside of the lock, since the receiver may do anything."""
         if self._tell is not None and self.note is not None and self.note != self._told:
             self._told = self.note
             self._tell(self.note)
@@ -138,12 +138,12 @@ class FileDatabase:
         return self._opened.connection
 
     def _without(self, error: StoreError) -> Opened:
-        """A database in memory in place of the file."""
+        """A database in memory instead of the file."""
         self.note = f"{NOT_KEPT}{error}"
         return in_memory(self.note)
 
     def _copied(self, error: sqlite3.DatabaseError) -> Opened | None:
-        """A database in memory with what the file still holds, where that can be read."""
+        """A database in memory with the file's contents, if these can be read."""
         copy = None
         if self.path is not None:
             with suppress(StoreError):
@@ -153,7 +153,7 @@ class FileDatabase:
         return copy
 
     def _healed(self, error: sqlite3.DatabaseError) -> bool:
-        """True where the file turned out to be corrupt and has made way for a new one, or will be said to be none."""
+        """Whether the file was corrupt and was replaced by a new one; a foreign file raises an error later."""
         if self.path is None or not is_corrupt(error):
             return False
         self._disconnect()
@@ -167,6 +167,6 @@ class FileDatabase:
             self._opened = None
 
     def let_go(self) -> None:
-        """Disconnect from a file; what is in memory stays. For the moment before a fork."""
+        """Disconnect from a file before a fork. A database in memory stays."""
         if self._opened is not None and not self._opened.in_memory:
             self._disconnect()

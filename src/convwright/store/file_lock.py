@@ -1,4 +1,4 @@
-"""A lock that ends with its process at the latest: a file that is held."""
+"""A lock by a locked file, which ends with its process at the latest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if sys.platform != "win32":
 
 @contextmanager
 def held(beside: Path | None, name: str) -> Iterator[bool]:
-    """Hold the lock of this name, by a file ``beside`` another, or in the system's folder of temporary files; False
-    where it is held already, be it by this process."""
+    """Hold the lock of this name, by a file ``beside`` another, or in the system's temporary folder. False if it is
+    held already, even by this process."""
     mark = sha256(name.encode()).hexdigest()[:16]
     try:
         handle = _open(beside, mark)

@@ -1,16 +1,16 @@
-"""Texts of plans, which take long to build: where they are kept, and those of one engine in memory."""
+"""Where texts of plans that are slow to build are kept, and those of one engine in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
 
-# Under what a text is kept: the key of a problem, the key of a device, a candidate's id, its fingerprint.
+# The key of a text: a problem's key, a device's key, a candidate's id, its fingerprint.
 Place = tuple[str, str, str, str]
 
 
 class KeepsPlans(Protocol):
-    """Where texts of plans are kept, such as the store."""
+    """A place that keeps texts of plans, such as the store."""
 
     def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None: ...
 
@@ -18,7 +18,7 @@ class KeepsPlans(Protocol):
 
 
 class KeptPlans:
-    """Texts of plans in memory, apart from the store: those of one engine."""
+    """Texts of plans in memory, separate from the store: those of one engine."""
 
     def __init__(self, texts: Mapping[Place, str]) -> None:
         self.texts = dict(texts)

@@ -1,7 +1,6 @@
-"""A measurement as the text that the store keeps.
+"""The text form of measurements in the store.
 
-It is JSON but for infinities and NaNs, which stand in it as ``Infinity`` and ``NaN``. Stores of all versions keep them
-so; therefore this text is not written by ``strict_json``.
+It is JSON with ``Infinity`` and ``NaN``, which all versions of the store use; so ``strict_json`` cannot write it.
 """
 
 from __future__ import annotations
@@ -17,5 +16,5 @@ def measurement_text(measurement: Measurement) -> str:
 
 
 def record_of(text: str) -> Any:
-    """What a text holds, which someone may have changed by hand."""
+    """The record in a text, which somebody may have edited."""
     return json.loads(text)

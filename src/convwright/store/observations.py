@@ -1,4 +1,4 @@
-"""Observations as rows: added, read page by page, counted. No row is ever changed."""
+"""Observations as rows: added, read by pages, counted. Rows never change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from convwright.core.observation import Observation
 from convwright.naming import printable
 from convwright.store.database import Connection, Database
 
-# How many rows are read at a time: the body of each is some kilobytes.
+# Rows read at a time: the body of each is some kilobytes.
 _PAGE = 256
 _KEY_LETTERS = 32
 
 
 class ObservationRow(NamedTuple):
-    """A row of the table of observations; ``body`` is strict JSON, and ``key`` a hash of it."""
+    """A row of the table of observations. ``body`` is strict JSON, ``key`` its hash."""
 
     key: str
     problem: str
@@ -44,9 +44,10 @@ _ADD = f"INSERT INTO observation VALUES ({', '.join('?' * len(ObservationRow._fi
 
 
 def row_of(observation: Observation, record: Mapping[str, Any] | None = None) -> ObservationRow:
-    """``record`` is the JSON that the observation was read from, if it was: its numbers are spelled as they were."""
+    """The row of an observation. ``record`` is the JSON that it was read from, if any: it keeps the spelling of
+    numbers."""
     if observation.reason is not None:
-        # What a library says of an error may hold what a terminal obeys.
+        # A library's error text may contain control sequences for a terminal.
         observation = replace(observation, reason=printable(observation.reason, lines=True))
     body = strict_json.dumps(record or observation.to_json(), compact=True, sort_keys=True)
     candidate, measured, policy = observation.candidate, observation.measurement, observation.policy
@@ -74,8 +75,8 @@ def row_of(observation: Observation, record: Mapping[str, Any] | None = None) ->
 
 
 def append(connection: Connection, rows: Iterable[ObservationRow]) -> int:
-    """Add what is not there; how many rows that were. Two processes that add the same never wait for each other in
-    turn, since both add in the order of the keys."""
+    """Add rows that are new; returns how many. Rows are sorted by key, so that two processes adding the same ones
+    cannot deadlock."""
     ordered = sorted(rows, key=lambda row: row.key)
     return connection.executemany(_ADD, ordered).rowcount if ordered else 0
 
@@ -83,7 +84,7 @@ def append(connection: Connection, rows: Iterable[ObservationRow]) -> int:
 def bodies(
     database: Database, device: str | None, kind: str | None, mode: str | None, after: float | None
 ) -> Iterator[str]:
-    """The oldest first. No page is one transaction with the next: others may add meanwhile."""
+    """Bodies, oldest first. Pages are separate transactions, so others may add rows meanwhile."""
     equal = {"device": device, "kind": kind, "mode": mode}
     asked = {name: value for name, value in equal.items() if value is not None}
     where = "".join(f"{name} = ? AND " for name in asked)
@@ -97,7 +98,7 @@ def bodies(
 
 
 def read(body: str) -> Observation | None:
-    """None where it is not such as this version of convwright keeps."""
+    """The observation in a body; None if this version cannot read it."""
     try:
         return Observation.from_json(strict_json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError, RecursionError):
@@ -105,6 +106,6 @@ def read(body: str) -> Observation | None:
 
 
 def counts(connection: Connection) -> list[tuple[str, int, float, float]]:
-    """By device: how many there are, when the first was made and when the last."""
+    """For each device: the number of observations, and the times of the first and the last."""
     sql = "SELECT device, count(*), min(created), max(created) FROM observation GROUP BY device"
     return [(str(device), int(count), oldest, newest) for device, count, oldest, newest in connection.execute(sql)]

@@ -1,4 +1,4 @@
-"""A database on a server of PostgreSQL, through SQLAlchemy and psycopg, which are imported with this module."""
+"""A PostgreSQL database, through SQLAlchemy and psycopg, which are imported with this module."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from convwright.store_url import StoreUrl
 
 _Result = TypeVar("_Result")
 
-# Unless the URL says otherwise: a server whose machine is gone is given up after a minute, and not after a quarter of
-# an hour, which is what the system takes by itself.
+# Defaults for the URL: a server whose machine is gone is given up after a minute, instead of the system's quarter of an
+# hour.
 _PATIENCE: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -31,12 +31,12 @@ _PATIENCE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-# What was interrupted is tried once more after so long: a server that was started anew needs a moment.
+# An interrupted statement is repeated once after this pause: a restarted server needs a moment.
 _PAUSE_S = 0.25
 _ANOTHER = "name another database, by CONVWRIGHT_STORE or --store"
 _MOST_NAMES = 5
 
-# Tables and views in which a name without a schema is looked for first; those that extensions have made are nobody's.
+# Tables and views in the schema where unqualified names are found, without those of extensions.
 _NAMES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
     AND NOT EXISTS (SELECT 1 FROM pg_depend d
@@ -62,7 +62,7 @@ class Answer:
 
 
 class ServerConnection:
-    """Runs statements that are written for SQLite."""
+    """Runs statements written for SQLite."""
 
     def __init__(self, connection: sqlalchemy.Connection) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class ServerConnection:
 
 
 class Server:
-    """One database on a server, with one connection at a time. The tables are made where there are none."""
+    """One database on a server, with one connection at a time. Missing tables are created."""
 
     def __init__(self, url: StoreUrl) -> None:
         self._url = url
@@ -89,8 +89,8 @@ class Server:
         )  # fmt: skip
 
     def run(self, work: Callable[[ServerConnection], _Result], *, whole: bool) -> _Result:
-        """``work`` on a connection: as a ``whole``, of which all counts or nothing, or each statement by itself. What
-        was interrupted is tried once more."""
+        """Call ``work`` with a connection: as a ``whole`` in one transaction, or each statement by itself. It is
+        repeated once if interrupted."""
         try:
             return self._attempt(work, whole)
         except (OperationalError, InterfaceError):
@@ -103,7 +103,7 @@ class Server:
             raise self._failed(error) from error
 
     def disconnect(self) -> None:
-        """Until it is used again."""
+        """Disconnect until the next use."""
         self._engine.dispose()
 
     def nbytes(self) -> int:
@@ -117,7 +117,7 @@ class Server:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[bool]:
-        """Hold an advisory lock on a connection of its own, which ends with it."""
+        """Hold an advisory lock on a separate connection, which ends with it."""
         try:
             connection = self._connect(autocommit=True)
         except psycopg.Error as error:
@@ -135,7 +135,7 @@ class Server:
         return row is not None and bool(row[0])
 
     def _connect(self, *, autocommit: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
-        # psycopg reads the URL: what a query such as ?sslmode=require says is known there.
+        # psycopg parses the URL itself, so it knows queries such as ?sslmode=require.
         given = {name: value for name, value in _PATIENCE.items() if f"{name}=" not in self._url.secret}
         return psycopg.connect(self._url.secret, autocommit=autocommit, fallback_application_name="convwright", **given)
 
@@ -151,7 +151,7 @@ class Server:
             return work(ServerConnection(connection.execution_options(isolation_level="AUTOCOMMIT")))
 
     def _make_tables(self, connection: ServerConnection) -> None:
-        """All in one transaction. Who comes at the same moment waits, and finds them."""
+        """Create all tables in one transaction. A process that comes at the same moment waits, and finds them."""
         if self._version(connection) == SCHEMA_VERSION:
             return
         connection.execute("SELECT pg_advisory_xact_lock(?)", (_number("schema"),))
@@ -164,7 +164,7 @@ class Server:
             connection.execute(f"INSERT INTO {_VERSION_TABLE} VALUES (?)", (SCHEMA_VERSION,))
 
     def _version(self, connection: ServerConnection) -> int:
-        """That of the tables; 0 where there are none. An error where they are another program's, or newer."""
+        """The version of the tables; 0 if there are none. An error if they are another program's, or newer."""
         names = [str(name) for (name,) in connection.execute(_NAMES)]
         if not names:
             return 0
@@ -179,7 +179,7 @@ class Server:
         return version
 
     def _failed(self, error: Exception) -> StoreError:
-        """One sentence, whatever the libraries say."""
+        """The error as one sentence, whatever the libraries say."""
         said = getattr(error, "orig", None) or error
         words = " ".join(str(said).split()) or type(said).__name__
         return StoreError(f"the store of findings at {self._url} failed: {printable(self._url.hidden_in(words))}")
@@ -190,16 +190,16 @@ _WORDS = {"%": "%%", "?": "%s", "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT",
 
 @lru_cache
 def _translated(sql: str) -> str:
-    """psycopg's places for values, and PostgreSQL's types, of which REAL has 32 bits. Statements hold no text of their
-    own in which such words stand."""
+    """Replace placeholders by psycopg's, and types by PostgreSQL's, whose REAL has only 32 bits. No statement contains
+    such words in a text of its own."""
     return re.sub(r"[%?]|\b(REAL|INTEGER|WITHOUT ROWID)\b", lambda word: _WORDS[word[0]], sql)
 
 
 def _kept(value: Any) -> Any:
-    """PostgreSQL keeps no text with a NUL."""
+    """The value without NULs, which PostgreSQL's texts cannot hold."""
     return value.replace("\0", "\\x00") if isinstance(value, str) else value
 
 
 def _number(name: str) -> int:
-    """What an advisory lock of this name is known by, among those of other programs."""
+    """The number of an advisory lock of this name; other programs' locks have other numbers."""
     return int.from_bytes(sha256(f"convwright {name}".encode()).digest()[:8], signed=True)

@@ -1,4 +1,4 @@
-"""Candidates that took their process with them: written down before they run, found by whoever comes after."""
+"""Quarantine of candidates that crashed their process: recorded before they run, found by later processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from convwright.errors import StoreError
 from convwright.process import Process, this_process
 from convwright.store.database import Connection, Database
 
-# What cannot be asked whether it lives, such as a process on another machine, is given this long: no trial takes it.
+# A process that cannot be checked, such as one on another machine, counts as alive for this long: no trial takes
+# longer.
 UNHEARD_S = 3600.0
 
 _COLUMNS = "problem, device, candidate, token, fingerprint, host, boot, pid, started, since"
@@ -23,7 +24,7 @@ _DELETE = "DELETE FROM trying WHERE problem = ? AND device = ? AND candidate = ?
 
 
 class Place(NamedTuple):
-    """What is quarantined: a candidate, for one problem on one device."""
+    """The subject of a quarantine: a candidate, for one problem on one device."""
 
     problem: str
     device: str
@@ -32,7 +33,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Holds for the same ``fingerprint`` only. ``since`` is in seconds since 1970; ``why`` is in words."""
+    """Valid only for the same ``fingerprint``. ``since`` is in seconds since 1970; ``why`` is a sentence."""
 
     fingerprint: str
     since: float
@@ -40,7 +41,7 @@ class Quarantined:
 
 
 class Entry(NamedTuple):
-    """One row: who tries or tried what."""
+    """One row: the process that tries or tried a candidate."""
 
     place: Place
     token: str
@@ -48,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What ``enter`` has written, for ``leave`` to take away; ``in_file`` where others can read it."""
+    """A mark written by ``enter`` for ``leave`` to remove; ``in_file`` if others can read it."""
 
     place: Place
     token: str
@@ -56,18 +57,18 @@ class Mark(NamedTuple):
 
 
 def enter(database: Database, place: Place, fingerprint: str) -> Mark:
-    """Write that this process is about to run a candidate."""
+    """Record that this process is about to run a candidate."""
     me, token = this_process(), secrets.token_hex(8)
     row = (*place, token, fingerprint, me.host, me.boot, me.pid, me.started, time.time())
-    # What is tried once more, since a connection was lost, may have come to pass the first time.
+    # After a lost connection this may run twice.
     places = ", ".join("?" * len(row))
     database.execute(f"INSERT INTO trying ({_COLUMNS}) VALUES ({places}) ON CONFLICT DO NOTHING", row)
     return Mark(place, token, database.open())
 
 
 def leave(database: Database, mark: Mark) -> None:
-    """Write that the candidate is done, well or badly. Where the file can no longer be written to, an empty file beside
-    it says so: that takes no room on a full disk. Of a server's mark this process takes note, and ``tidy`` tries again.
+    """Record that the candidate has ended, successfully or not. If the file can no longer be written, an empty file
+    beside it says so, which needs no room on a full disk. For a server this process remembers it, and ``tidy`` retries.
     """
     values = (*mark.place, mark.token)
     with suppress(StoreError):
@@ -83,7 +84,7 @@ def leave(database: Database, mark: Mark) -> None:
 def entries(
     database: Database, problem: str | None = None, device: str | None = None, candidate: str | None = None
 ) -> list[Entry]:
-    """What is quarantined, oldest first; None means any."""
+    """Quarantined candidates, oldest first; None means any."""
     sql = (
         f"SELECT {_COLUMNS} FROM trying WHERE problem = coalesce(?, problem) AND device = coalesce(?, device) "
         "AND candidate = coalesce(?, candidate) ORDER BY since"
@@ -93,7 +94,7 @@ def entries(
 
 
 def tidy(database: Database) -> None:
-    """Take away what could not be taken away when its candidate was done; the sign last."""
+    """Remove marks that could not be removed before; the empty file last."""
     with suppress(StoreError, OSError):
         for token in sorted(_done_here):
             delete = partial(_taken_away, token=token)
@@ -112,13 +113,13 @@ def _taken_away(connection: Connection, *, token: str) -> bool:
 
 
 def forget(database: Database, gone: Iterable[Entry]) -> int:
-    """Take entries out of quarantine; how many candidates that were."""
+    """Release entries from quarantine; returns the number of candidates."""
     gone = list(gone)
 
     def delete(connection: Connection) -> None:
         rows = [(*entry.place, entry.token) for entry in gone]
         connection.executemany(_DELETE, rows)
-        # A search that was done without them would say that nothing need be tried.
+        # A search without them would claim that nothing is left to try.
         subjects = sorted({entry.place[:2] for entry in gone})
         connection.executemany("DELETE FROM search WHERE problem = ? AND device = ?", subjects)
 
@@ -127,12 +128,12 @@ def forget(database: Database, gone: Iterable[Entry]) -> int:
 
 
 def _sign(path: Path, token: str) -> Path:
-    """The file beside a store that says of a mark which could not be taken away that its candidate is done."""
+    """The empty file beside a store that says that the candidate of a remaining mark has ended."""
     return path.with_name(f"{path.name}-done-{token}")
 
 
 def _say_done(path: Path | None, token: str, why: StoreError) -> None:
-    if path is None:  # no place beside a server: other processes believe this mark as long as this one lives
+    if path is None:  # beside a server there is no file: others trust this mark while this process lives
         _done_here.add(token)
         return
     try:
@@ -141,7 +142,7 @@ def _say_done(path: Path | None, token: str, why: StoreError) -> None:
         raise why from None
 
 
-_done_here: set[str] = set()  # marks that could not be taken away from a server
+_done_here: set[str] = set()  # marks that could not be removed from a server
 
 
 def _is_done(database: Database, entry: Entry) -> bool:
@@ -160,7 +161,7 @@ def _left_behind(rows: Iterable[tuple[Any, ...]], now: float) -> list[Entry]:
 
 
 def _why(writer: Process, age_s: float) -> str | None:
-    """Why a candidate that ``writer`` began to try is quarantined, or None where it may still be at it."""
+    """Why a candidate tried by ``writer`` is quarantined; None if the process may still be running it."""
     alive = writer.is_alive()
     if alive is False:
         return f"process {writer.pid} on {writer.host} ended in the middle of this candidate's first run"

@@ -1,8 +1,8 @@
-"""The tables of a store, its version, and the statements that write a row in place of another."""
+"""The store's tables, their version, and the statements that insert or replace a row."""
 
 from __future__ import annotations
 
-# Step n turns a database of version n into one of version n + 1; an empty one is of version 0. PostgreSQL gets the same
+# Step n turns a database of version n into version n + 1; an empty one has version 0. PostgreSQL gets the same
 # statements, translated.
 STEPS = (
     (
@@ -76,7 +76,7 @@ TABLES = ("search", "finding", "used", "trying", "plan", "fact", "observation", 
 
 
 def newer(place: str, version: int, otherwise: str) -> str:
-    """The sentence about a database that a newer convwright has made."""
+    """The error for a database made by a newer convwright."""
     return (
         f"{place} was written by a newer convwright (schema {version}, this one knows {SCHEMA_VERSION}); "
         f"upgrade convwright, or {otherwise}"
@@ -84,7 +84,7 @@ def newer(place: str, version: int, otherwise: str) -> str:
 
 
 def upsert(table: str, keys: tuple[str, ...], others: tuple[str, ...]) -> str:
-    """The statement that adds a row, or replaces what one of the same ``keys`` says. Keys are a table's first columns.
+    """The statement that inserts a row, or replaces the one with the same ``keys``, which are the first columns.
 
     >>> upsert("used", ("problem", "device"), ("last",))
     'INSERT INTO used VALUES (?, ?, ?) ON CONFLICT (problem, device) DO UPDATE SET last = excluded.last'

@@ -1,4 +1,5 @@
-"""A store's database on a server: used by one thread at a time, let go of before a fork, and what serves without it."""
+"""The store's database on a server: used by one thread at a time, closed before a fork, replaced by memory if
+needed."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _servers = ForkGuard()
 
 
 class ServerDatabase:
-    """One database of PostgreSQL. With ``tell``, which hears the ``note``, nothing fails: where the server cannot be
-    used, a database in memory takes its place for good."""
+    """One PostgreSQL database. With ``tell``, which receives the ``note``, nothing fails: a server that cannot be used
+    is replaced by a database in memory for good."""
 
     path: Path | None = None
     is_shared = True
@@ -39,36 +40,36 @@ class ServerDatabase:
         return str(self._url)
 
     def open(self) -> bool:
-        """Connect, and make the tables where there are none; True where the server is used."""
+        """Connect, and create missing tables; True if the server is used."""
         self._run(lambda connection: None, whole=False)
         return self._instead is None
 
     @property
     def reads_file(self) -> bool:
-        """True where what the server holds is known."""
+        """Whether the server's contents can be read."""
         return self.open()
 
     def close(self) -> None:
-        """Let go of the connection. A database that is used again connects again."""
+        """Disconnect. The next use connects again."""
         with _servers.turn:
             self.let_go()
 
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, which is a transaction of its own."""
+        """Run one statement in its own transaction."""
         return self._run(lambda connection: connection.execute(sql, values).fetchall(), whole=False)
 
     def execute_anew(self, sql: str, values: tuple[Any, ...]) -> None:
-        """Run one statement on the server, even if memory has taken its place."""
+        """Run one statement on the server, even if memory has replaced it."""
         with _servers.turn:
             self.let_go()
             self._connected().run(lambda connection: connection.execute(sql, values), whole=False)
 
     def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Run several statements, all or none of which count."""
+        """Run several statements, all or none."""
         return self._run(work, whole=True)
 
     def nbytes(self) -> int:
-        """The size of the tables; 0 where the server is not used."""
+        """The size of the tables; 0 if the server is not used."""
         if not self.open():
             return 0
         with _servers.turn:
@@ -82,7 +83,7 @@ class ServerDatabase:
             return self._connected().lock(name)
 
     def let_go(self) -> None:
-        """Disconnect. For the moment before a fork."""
+        """Disconnect before a fork."""
         if self._server is not None:
             self._server.disconnect()
 
@@ -96,7 +97,7 @@ class ServerDatabase:
                     raise
                 self._instead, note = FileDatabase(None), f"{NOT_KEPT}{error}"
             self.note = note
-            self._tell(note)  # outside of the lock, since whoever hears of it may do anything
+            self._tell(note)  # outside of the lock, since the receiver may do anything
         return self._instead.transaction(work)
 
     def _connected(self) -> Server:

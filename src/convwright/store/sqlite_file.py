@@ -1,4 +1,4 @@
-"""The file that findings are kept in: how it is opened, and what is done about a file that cannot be used."""
+"""Open the store's SQLite file, and handle files that cannot be used."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BUSY_TIMEOUT_S = 30.0
 IRREGULAR = "no regular file, but a pipe or a device"
 _ANOTHER = "name another path, by CONVWRIGHT_STORE or --store"
 
-# What every file of SQLite begins with.
+# The first bytes of every SQLite file.
 _MAGIC = b"SQLite format 3\x00"
 
 
 class Opened(NamedTuple):
-    """A database with all its tables. ``note`` says where it is not simply the file that was asked for; ``copied``
-    that it is in memory and began with what the file holds."""
+    """A database with all its tables. ``note`` says why, if it is not the requested file. ``copied`` means that it is
+    in memory and started with the file's contents."""
 
     connection: sqlite3.Connection
     in_memory: bool
@@ -42,14 +42,14 @@ class Opened(NamedTuple):
 def connect(path: Path | None) -> Opened:
     """Open the database at ``path``.
 
-    No path, or one that cannot be used, gives a database in memory, with what the file holds where that can be read.
-    A corrupt file is set aside. One of a newer version, of another program or of another kind is an error and stays as
-    it is.
+    Without a path, or with one that cannot be used, this is a database in memory, with the file's contents if they can
+    be read. A corrupt file is renamed. A file of a newer version, of another program or of another kind is an error and
+    stays unchanged.
     """
     if path is None:
         return in_memory(None)
     if is_irregular(path):
-        raise StoreError(f"{path} is no store of findings: it is {IRREGULAR}; {_ANOTHER}")
+        raise StoreError(f"{path} is not a store of findings: it is {IRREGULAR}; {_ANOTHER}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _open_or_replace(path)
@@ -60,7 +60,7 @@ def connect(path: Path | None) -> Opened:
 
 
 def in_place_of(path: Path, error: Exception) -> Opened | None:
-    """For a file that cannot be written to, what it holds, in memory; None where it cannot be read or is not whole."""
+    """The contents of a file that cannot be written, in memory; None if it cannot be read or is damaged."""
     copy = _copy(path)
     if copy is None:
         return None
@@ -69,12 +69,12 @@ def in_place_of(path: Path, error: Exception) -> Opened | None:
 
 
 def _cause(path: Path, error: Exception) -> str:
-    """What is wrong with the place of a file, where that can be seen; else what was said of it."""
+    """What is wrong with a file's place, if that can be found out; else the error's text."""
     folder = path.parent
     if os.path.isdir(path):
         return "it is a folder"
     if os.path.isfile(folder):
-        return f"{folder} is no folder"
+        return f"{folder} is not a folder"
     if isinstance(error, OSError):
         said = error.strerror or str(error)
         return said if os.path.isdir(folder) else f"its folder {folder} cannot be made: {said}"
@@ -84,29 +84,29 @@ def _cause(path: Path, error: Exception) -> str:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """True where the file itself is damaged, or is no database at all."""
+    """Whether the file is damaged, or not a database at all."""
     return _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_of_another_kind(path: Path) -> bool:
-    """Whether a file begins as no file of SQLite's does, not even one that was cut short or lost to zeros."""
+    """Whether a file starts unlike any SQLite file, even a truncated or zeroed one."""
     with path.open("rb") as file:
         beginning = file.read(len(_MAGIC))
     return any(beginning) and not _MAGIC.startswith(beginning)
 
 
 def is_irregular(path: Path) -> bool:
-    """Whether a path leads to what is neither a file nor a folder: who opens a pipe may wait for ever."""
+    """Whether a path is neither a file nor a folder: opening a pipe may wait forever."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def set_aside(path: Path) -> str | None:
-    """Rename a corrupt file and its log, and say so; None where another process has already done it."""
+    """Rename a corrupt file and its log; returns a note, or None if another process has done it already."""
     with _alone_in(path.parent):
         if not path.exists() or _is_sound(path):
             return None
         if is_of_another_kind(path):
-            raise StoreError(f"{path} is no store of findings, but a file of another kind; {_ANOTHER}")
+            raise StoreError(f"{path} is not a store of findings, but a file of another kind; {_ANOTHER}")
         target = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         for suffix in ("-wal", "-shm"):
             log = path.with_name(path.name + suffix)
@@ -118,11 +118,11 @@ def set_aside(path: Path) -> str | None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Of several processes that meet a corrupt file only one may rename it, or a late one would rename the new file."""
+    """Let only one process rename a corrupt file: a late one would rename the new file."""
     if sys.platform == "win32":
-        yield  # Windows renames no file that is open elsewhere; whoever is late gets an error, and a store in memory.
+        yield  # Windows cannot rename a file that another process has open; a late process gets a store in memory
         return
-    # The folder is locked and not the file: to close a file that SQLite has open would drop SQLite's own locks on it.
+    # Lock the folder, not the file: closing a handle to the file would drop SQLite's own locks on it.
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -153,7 +153,7 @@ def _empty() -> sqlite3.Connection:
 
 
 def _copy(path: Path) -> sqlite3.Connection | None:
-    """What a file holds, in memory, if it can be read and is whole."""
+    """A file's contents in memory, if it can be read and is intact."""
     with ExitStack() as unless_whole:
         copy = unless_whole.enter_context(closing(_empty()))
         with suppress(OSError, sqlite3.DatabaseError), closing(_open_to_read(path)) as file:
@@ -167,7 +167,7 @@ def _copy(path: Path) -> sqlite3.Connection | None:
 
 
 def _open_to_read(path: Path, promise: str = "") -> sqlite3.Connection:
-    """SQLite reads a file with a log only where it may write beside it, unless it is promised that nobody else does."""
+    """Open read-only. SQLite must be able to write beside a file with a log, unless ``promise`` says it is unused."""
     connection = _connected_to_read(path, promise)
     try:
         _tables(connection)
@@ -194,13 +194,13 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """The database in a file, with all its tables; an error where it cannot be written to or is not one of ours."""
+    """The database in a file, with all its tables; an error if it cannot be written or is not ours."""
     _look(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
-        _check_ours(connection, path)  # it may be here only now
+        _check_ours(connection, path)  # the file may have appeared only now
         _switch_to_wal(connection)
-        # Safe against a killed process; a power cut can lose the newest findings, never the file.
+        # Safe if a process is killed. A power cut can lose the newest findings, but never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
         _migrate(connection)
     except BaseException:
@@ -214,21 +214,22 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _look(path: Path) -> None:
-    """Refuse a file that is not ours before anything is written to it or beside it: even to open a database may move
-    what its log holds into it. What cannot be read is left to whoever opens it."""
+    """Refuse a foreign file before anything is written to it or beside it: opening a database may move its log into it.
+    A file that cannot be read is left to the code that opens it."""
     if not path.is_file() or not path.stat().st_size:
         return
     with suppress(sqlite3.DatabaseError), closing(_connected_to_read(path, "&immutable=1")) as connection:
         if _check_ours(connection, path):
             return
     log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:  # which may hold all that there is
+    if log.exists() and log.stat().st_size:  # it may hold everything
         with suppress(sqlite3.DatabaseError), closing(_connected_to_read(path, "")) as connection:
             _check_ours(connection, path)
 
 
 def _check_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for a store, False for an empty database; an error for one of another program or a newer convwright."""
+    """True for a store, False for an empty database; an error if it belongs to another program or a newer
+    convwright."""
     names, version = _names(connection), _version(connection)
     if not names and not version and not connection.execute("PRAGMA application_id").fetchone()[0]:
         return False
@@ -241,7 +242,7 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _foreign_mark(connection: sqlite3.Connection, names: set[str], version: int) -> str | None:
-    """What shows that a database is not ours, or None. Ours has a version from its first table on."""
+    """What shows that a database is not ours, or None. Ours has a version as soon as it has a table."""
     if not names:
         return "it has no tables yet, but a version or an application's number"
     if "finding" not in names or version < 1:
@@ -256,7 +257,7 @@ def _foreign_mark(connection: sqlite3.Connection, names: set[str], version: int)
 
 @lru_cache
 def _columns_of_version(version: int) -> dict[str, tuple[str, ...]]:
-    """The columns of each table, by its name."""
+    """The columns of each table, by name."""
     with closing(_empty()) as connection:
         for statement in (statement for step in STEPS[:version] for statement in step):
             connection.execute(statement)
@@ -273,28 +274,29 @@ def _names(connection: sqlite3.Connection) -> set[str]:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Let readers and one writer work at the same time. File systems that cannot keep their own journal mode."""
+    """Switch to a write-ahead log, so that readers and one writer can work at once. Some file systems do not allow
+    it."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            # SQLite does not wait by itself where two processes switch at the same moment.
+            # SQLite does not wait by itself if two processes switch at the same moment.
             if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Make the tables that are missing. All in one transaction: a killed process leaves the old version or the new."""
+    """Create missing tables in one transaction: a killed process leaves either the old version or the new."""
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection)
     for statement in (statement for step in STEPS[version:] for statement in step):
         connection.execute(statement)
     if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("DELETE FROM finding WHERE 0")  # a read-only file fails here, and not at the first finding
+    connection.execute("DELETE FROM finding WHERE 0")  # lets a read-only file fail here, not at the first finding
     connection.execute("COMMIT")
 
 

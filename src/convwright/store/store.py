@@ -1,4 +1,4 @@
-"""Findings, kept across processes. Findings and not choices: a choice is made at reading, under the caller's policy."""
+"""The store of findings. It keeps findings, not choices: a choice is made at reading, under the caller's policy."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from convwright.store_url import SCHEMES, StoreUrl
 
 _Result = TypeVar("_Result")
 
-# The time of the last use is written at most this often: reading is no reason to write each time.
+# The time of the last use is written at most this often, since reading alone should not cause writes.
 _USED_EVERY_S = 86_400.0
 
 _OF_SUBJECT = "WHERE problem = ? AND device = ?"
 
 
 class Store:
-    """Findings by problem, device and candidate, and observations, in one SQLite file that many processes share, or in
-    a database of PostgreSQL that many machines share.
+    """Findings by problem, device and candidate, and observations, in one SQLite file for many processes, or in a
+    PostgreSQL database for many machines.
 
     >>> with Store.open(None) as store:
     ...     store.record("ic8ih9oc8kh3", "H200", "cudnn/gemm", "cudnn 9.19", None, "ran out of memory")
@@ -58,18 +58,18 @@ class Store:
             ServerDatabase(place, tell) if isinstance(place, StoreUrl) else FileDatabase(place, tell)
         )
         self._untold: str | None = None
-        self.recorded = 0  # findings that this process has kept
+        self.recorded = 0  # findings that this process has stored
         self.skipped = 0  # observations that could not be read
 
     @classmethod
     def open(cls, path: Path | StoreUrl | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
-        """The store at ``path``; its folder is made. None, or a place that cannot be written to, means in memory; what
-        a file there holds is used all the same, where it can be read. A URL such as postgresql://user@host/database is
-        a database on a server, in which the tables are made.
+        """The store at ``path``, whose folder is created. None means in memory, and so does a place that cannot be
+        written, with the contents of its file if they can be read. A URL such as postgresql://user@host/database is a
+        database on a server, in which tables are created.
 
-        A file of a newer convwright, or of another program, is an error, and so is a server that cannot be used. With
-        ``tell`` it is not: findings are then kept in memory, as they are where the file or the server fails later, and
-        ``tell`` is called with the reason.
+        A file of a newer convwright or of another program is an error, and so is a server that cannot be used. With
+        ``tell`` these are no errors: findings are then kept in memory, also after a later failure of the file or
+        server, and ``tell`` is called with the reason.
         """
         store = cls(path, tell)
         store._database.open()
@@ -77,32 +77,32 @@ class Store:
 
     @property
     def path(self) -> Path | None:
-        """The file that was asked for; None in memory and on a server."""
+        """The requested file; None in memory and on a server."""
         return self._database.path
 
     @property
     def place(self) -> str | None:
-        """What was asked for: the file, or the URL without its password; None in memory."""
+        """The requested file, or the URL without its password; None in memory."""
         return self._database.place
 
     @property
     def note(self) -> str | None:
-        """In words, where the store is not simply the file that was asked for, or could not keep all it should."""
+        """Why the store is not the requested one, or could not keep everything; None if all is well."""
         return self._database.note or self._untold
 
     @property
     def in_file(self) -> bool:
-        """True where findings are kept in the file, or on the server; False where they end with the process."""
+        """True if findings are kept in the file or on the server; False if they end with the process."""
         return self._database.open()
 
     @property
     def reads_file(self) -> bool:
-        """True where what the file or the server holds is known, also where nothing new can be kept there."""
+        """Whether the contents of the file or server can be read, even if nothing new can be stored."""
         return self._database.reads_file
 
     @property
     def unkept(self) -> str | None:
-        """Why what is found ends with the process, in words; None where it is kept."""
+        """Why findings end with the process, as a sentence; None if they are kept."""
         return None if self.in_file else self.note or "findings are kept in memory only"
 
     def record(
@@ -114,13 +114,13 @@ class Store:
         measurement: Measurement | None,
         failure: str | None,
     ) -> None:
-        """Keep what was found out about one candidate, in place of what was known of it before."""
+        """Store the finding for one candidate, replacing the previous one."""
         body = None if measurement is None else measurement_text(measurement)
         place = (problem_key, device_key, candidate_id)
 
         def write(connection: Connection) -> None:
-            # A search rests on its findings: where one of them gives way to one of other versions, it is to be done
-            # again under the old versions too.
+            # A search rests on its findings: if one is replaced by another version's, the search must be repeated under
+            # the old version as well.
             connection.execute(
                 f"DELETE FROM search {_OF_SUBJECT} AND EXISTS "
                 f"(SELECT 1 FROM finding {_OF_SUBJECT} AND candidate = ? AND fingerprint <> ?)",
@@ -135,18 +135,18 @@ class Store:
         self.recorded += 1
 
     def observe(self, made: Iterable[Observation]) -> int:
-        """Add observations, all or none of them; how many were new. What is there already is not added again."""
+        """Add observations, all or none; returns how many were new. Existing ones are not added again."""
         rows = [observations.row_of(observation) for observation in made]
         return self._database.transaction(lambda connection: observations.append(connection, rows)) if rows else 0
 
     def observations(
         self, device: str | None = None, kind: str | None = None, mode: str | None = None, after: float | None = None
     ) -> Iterator[Observation]:
-        """Observations of a device (by its key), of a kind of problems and of a mode that were made ``after`` a time in
-        seconds since 1970, the oldest first; None means any.
+        """Observations of a device (by key), a kind of problems and a mode, made ``after`` a time in seconds since
+        1970, oldest first. None means any.
 
-        They are read as they are needed, also when others add some meanwhile. What this version cannot read is left
-        out, and counted in ``skipped``.
+        They are read on demand, even while others add some. What this version cannot read is left out and counted in
+        ``skipped``.
         """
         for body in observations.bodies(self._database, device, kind, mode, after):
             known = observations.read(body)
@@ -156,16 +156,16 @@ class Store:
                 self.skipped += 1
 
     def observed(self, device: str) -> int:
-        """How many observations there are of a device."""
+        """The number of observations of a device."""
         ((count,),) = self._database.execute("SELECT count(*) FROM observation WHERE device = ?", (device,))
         return int(count)
 
     def knows(self, device_key: str) -> bool:
-        """Whether there is any finding of a device."""
+        """Whether there is any finding for a device."""
         return bool(self._database.execute("SELECT 1 FROM finding WHERE device = ? LIMIT 1", (device_key,)))
 
     def latest(self, device_key: str, most: int, *, condition: str) -> list[tuple[str, Measurement]]:
-        """The newest measurements of a device that have a condition, by candidate id, of all problems and versions."""
+        """The newest measurements of a device with this condition, by candidate id, of all problems and versions."""
         rows = self._database.execute(
             "SELECT candidate, fingerprint, measurement, failure, created FROM finding "
             "WHERE device = ? AND measurement LIKE ? ORDER BY created DESC LIMIT ?",
@@ -175,12 +175,12 @@ class Store:
         return [(id_, each.measurement) for id_, each in stored if each is not None and each.measurement is not None]
 
     def findings(self, problem_key: str, device_key: str) -> dict[str, Stored]:
-        """All that is known of a problem on a device, by candidate id, whether its fingerprint still counts or not."""
+        """All findings for a problem on a device, by candidate id, whether their fingerprint still counts or not."""
         entries = self.entries(problem_key, device_key)
         return {candidate: stored for candidate, stored in entries.items() if stored is not None}
 
     def entries(self, problem_key: str, device_key: str) -> dict[str, Stored | None]:
-        """The same with None for what cannot be read. It stays, until a search ends or the store is pruned."""
+        """The same with None for unreadable ones, which stay until a search ends or the store is pruned."""
         rows = self._database.execute(
             f"SELECT candidate, fingerprint, measurement, failure, created FROM finding {_OF_SUBJECT}",
             (problem_key, device_key),
@@ -190,7 +190,7 @@ class Store:
         return {candidate: stored_of(*columns) for candidate, *columns in rows}
 
     def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
-        """Make findings as if they had never been, and so the searches that rest on them."""
+        """Delete findings, and the searches that rest on them."""
         subject = (problem_key, device_key)
         places = [(*subject, candidate) for candidate in candidate_ids]
 
@@ -201,7 +201,7 @@ class Store:
         self._database.transaction(delete)
 
     def record_search(self, problem_key: str, device_key: str, scope: str, candidate_ids: Iterable[str]) -> None:
-        """Keep that, within ``scope``, these candidates were tried to the end, so that nobody need search again."""
+        """Record that these candidates were tried completely within ``scope``, so that no search need be repeated."""
         quarantine.tidy(self._database)
         self._database.execute(
             PUT_SEARCH,
@@ -209,18 +209,18 @@ class Store:
         )
 
     def search(self, problem_key: str, device_key: str, scope: str) -> tuple[str, ...] | None:
-        """What a finished search within ``scope`` has tried, in its order; None where there was no such search. It does
-        not count where one of the ``entries`` cannot be read."""
+        """The candidates of a finished search within ``scope``, in order; None if there was none. It does not count if
+        one of the ``entries`` is unreadable."""
         rows = self._database.execute(
             f"SELECT candidates FROM search {_OF_SUBJECT} AND scope = ?", (problem_key, device_key, scope)
         )
         try:
             return tuple(strict_json.loads(rows[0][0])) if rows else None
-        except ValueError:  # a damaged row is as good as none
+        except ValueError:  # a damaged row counts as missing
             return None
 
     def keep_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str, body: str) -> None:
-        """Keep a candidate as its backend has written it down, made ready to run. Export leaves it out."""
+        """Store a candidate's built plan as text from its backend. It is not exported."""
         subject = (problem_key, device_key)
 
         def write(connection: Connection) -> None:
@@ -232,7 +232,7 @@ class Store:
             self._database.transaction(write)
 
     def kept_plan(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> str | None:
-        """What was kept under the same fingerprint, if anything was."""
+        """The plan stored under the same fingerprint, if any."""
         rows = self._database.execute(
             f"SELECT body FROM plan {_OF_SUBJECT} AND candidate = ? AND fingerprint = ?",
             (problem_key, device_key, candidate_id, fingerprint),
@@ -242,12 +242,12 @@ class Store:
         return str(rows[0][0]) if rows else None
 
     def record_fact(self, device_key: str, name: str, body: str) -> None:
-        """Keep what is known of a device in this machine, such as its host costs. Export leaves it out."""
+        """Store a fact about a device in this machine, such as its host costs. It is not exported."""
         with self._tolerantly():
             self._database.execute(PUT_FACT, (device_key, self._of_machine(name), body, time.time()))
 
     def fact(self, device_key: str, name: str, *, younger_than_s: float = inf) -> str | None:
-        """What was kept under this name, if it is not older than that."""
+        """The fact stored under this name, unless it is older."""
         rows = self._database.execute(
             "SELECT body, created FROM fact WHERE device = ? AND name = ?", (device_key, self._of_machine(name))
         )
@@ -255,9 +255,9 @@ class Store:
 
     @contextmanager
     def trying(self, problem_key: str, device_key: str, candidate_id: str, fingerprint: str) -> Iterator[None]:
-        """Around a candidate's first run: one that takes the process with it is quarantined for all who come after.
+        """Guard a candidate's first run: if it ends the process, it is quarantined for all later ones.
 
-        An exception is no crash. A store that cannot be written to says so in its ``note`` and lets the body run.
+        An exception is no crash. A store that cannot be written says so in its ``note`` and lets the body run.
         """
         place = Place(problem_key, device_key, candidate_id)
         mark = None
@@ -271,26 +271,26 @@ class Store:
                     quarantine.leave(self._database, mark)
 
     def quarantined(self, problem_key: str, device_key: str) -> dict[str, Quarantined]:
-        """Candidates whose first run ended their process, by id. They count under the same fingerprint only."""
+        """Candidates whose first run ended their process, by id. Valid only for the same fingerprint."""
         found = quarantine.entries(self._database, problem_key, device_key)
         return {entry.place.candidate: entry.quarantined for entry in found}
 
     def quarantine(self) -> dict[Place, Quarantined]:
-        """All that is quarantined, for whatever problem and device, the oldest first."""
+        """Everything in quarantine, for all problems and devices, oldest first."""
         return {entry.place: entry.quarantined for entry in quarantine.entries(self._database)}
 
     def release(
         self, problem_key: str | None = None, device_key: str | None = None, candidate_id: str | None = None
     ) -> int:
-        """Take candidates out of quarantine, and say how many; None means any problem, device or candidate."""
+        """Release candidates from quarantine; returns how many. None means any problem, device or candidate."""
         quarantine.tidy(self._database)
         found = quarantine.entries(self._database, problem_key, device_key, candidate_id)
         return quarantine.forget(self._database, found)
 
     def export(self, target: Path | str | TextIO) -> int:
-        """Write all findings, searches and observations as lines of JSON; how many lines, the first one aside."""
+        """Write all findings, searches and observations as lines of JSON; returns how many, without the first line."""
         if isinstance(target, Path | str) and self.path is not None and _is_same_file(Path(target), self.path):
-            raise BadInput(f"{target} is the store itself, which its findings would take the place of")
+            raise BadInput(f"{target} is the store itself, which an export would overwrite: choose another file")
         rows = self._database.transaction(upkeep.everything)
         count = -1
         with writing(target) as file:
@@ -300,7 +300,7 @@ class Store:
         return count
 
     def load(self, source: Path | str | TextIO) -> Merged:
-        """Take in what ``export`` wrote. Newer findings win; where a line is bad nothing is taken in."""
+        """Import what ``export`` wrote. Newer findings win. If a line is bad, nothing is imported."""
         with reading(source) as (lines, name):
             rows = from_lines(lines, name)
         return self._database.transaction(lambda connection: upkeep.merge(connection, rows))
@@ -308,11 +308,11 @@ class Store:
     def prune(
         self, older_than_s: float | None = None, *, keep_fingerprints: Mapping[str, Collection[str]] | None = None
     ) -> int:
-        """Remove findings that nobody has made or used for so long, whose fingerprint does not count, or that cannot be
-        read; how many. Kept plans go with them, and so do those without a finding of which the same is true.
+        """Delete findings that nobody has made or used for this long, whose fingerprint does not count, or that are
+        unreadable; returns how many. Their plans are deleted too, and so are plans without findings in the same cases.
 
-        ``keep_fingerprints`` names by device key what counts; findings about other devices are left alone. What is
-        quarantined stays so, however old.
+        ``keep_fingerprints`` lists by device key the fingerprints that count; findings for other devices stay.
+        Quarantines stay, however old.
         """
         if older_than_s is not None:
             check_not_below_0("`older_than_s`", older_than_s)
@@ -322,7 +322,7 @@ class Store:
         )
 
     def prune_observations(self, older_than_s: float) -> int:
-        """Remove observations that were made so long ago; how many."""
+        """Delete observations older than this; returns how many."""
         check_not_below_0("`older_than_s`", older_than_s)
         cutoff = time.time() - older_than_s
 
@@ -332,14 +332,14 @@ class Store:
         return self._database.transaction(delete)
 
     def summary(self) -> Summary:
-        """What there is in the store."""
+        """A summary of the contents."""
         devices = self._database.transaction(upkeep.devices)
         ((searches,),) = self._database.execute("SELECT count(*) FROM search")
         place, nbytes = (self.place, self._database.nbytes()) if self.reads_file else (None, 0)
         return Summary(place, SCHEMA_VERSION, nbytes, self.note, devices, searches, len(self.quarantine()))
 
     def problems(self, problem_key: str | None = None) -> tuple[KnownProblem, ...]:
-        """What is known of which problems, or of this one, on which devices; in the order of their keys."""
+        """The problems with findings, or this one, by device; sorted by key."""
         return self._database.transaction(lambda connection: upkeep.problems(connection, problem_key))
 
     def clear(self) -> None:
@@ -352,15 +352,15 @@ class Store:
         self._database.transaction(delete)
 
     def transaction(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Run several statements on the database, all or none of which count. ``work`` may be called twice."""
+        """Run several statements on the database, all or none. ``work`` may be called twice."""
         return self._database.transaction(work)
 
     def lock(self, name: str) -> AbstractContextManager[bool]:
-        """Hold the lock of this name among all who use the store; False where anybody else holds it."""
+        """Hold the lock of this name among all who use the store; False if anybody else holds it."""
         return self._database.lock(name)
 
     def close(self) -> None:
-        """Let go of the file or the connection. A store that is used again opens it again."""
+        """Close the file or the connection. The next use opens it again."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -372,7 +372,7 @@ class Store:
         self.close()
 
     def _of_machine(self, name: str) -> str:
-        """Two machines with one kind of GPU differ in their processors, and in what else runs on them."""
+        """A name of this machine's own: machines with the same kind of GPU differ in other ways."""
         return f"{name}, on {this_process().host}" if self._database.is_shared else name
 
     def _note_use(self, problem_key: str, device_key: str) -> None:
@@ -384,7 +384,7 @@ class Store:
 
     @contextmanager
     def _tolerantly(self) -> Iterator[None]:
-        """What only watches over the work must not stop it."""
+        """Ignore store errors: keeping records must not stop the work."""
         try:
             yield
         except StoreError as error:

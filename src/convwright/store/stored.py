@@ -1,4 +1,4 @@
-"""What the store knows of one candidate, read from its row."""
+"""The store's row for one candidate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.store.measurement_text import record_of
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store knows of one candidate. ``created`` is in seconds since 1970."""
+    """What the store has about one candidate. ``created`` is in seconds since 1970."""
 
     fingerprint: str
     measurement: Measurement | None
@@ -19,7 +19,7 @@ class Stored:
 
 
 def stored_of(fingerprint: str, measurement: str | None, failure: str | None, created: float) -> Stored | None:
-    """None where the measurement is not such as this version of convwright keeps."""
+    """The row as data; None if this version cannot read the measurement."""
     try:
         body = None if measurement is None else Measurement.from_json(record_of(measurement))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
@@ -28,5 +28,5 @@ def stored_of(fingerprint: str, measurement: str | None, failure: str | None, cr
 
 
 def is_readable(measurement: str | None) -> bool:
-    """Whether a measurement is such as this version of convwright keeps."""
+    """Whether this version can read a measurement."""
     return measurement is None or stored_of("", measurement, None, 0.0) is not None

@@ -1,4 +1,4 @@
-"""What lines are written to and read from: the file at a path, or one that is open."""
+"""Open a path, or use an open file, for reading and writing lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from convwright.errors import BadInput
 
 @contextmanager
 def writing(target: Path | str | TextIO) -> Iterator[TextIO]:
-    """The open file itself, or one that takes its place at the path when all is written."""
+    """The open file itself, or a new one that replaces the path when everything is written."""
     if not isinstance(target, Path | str):
         yield target
         return
     path = Path(target)
-    # A device such as /dev/stdout is written to, not replaced, and a link stays: what it leads to is replaced.
+    # A device such as /dev/stdout is written directly. A link stays, and its target is replaced.
     ordinary, place = path.is_file() or not path.exists(), path.resolve()
     draft = place.with_name(f"{place.name}.{os.getpid()}") if ordinary else path
     try:
@@ -39,7 +39,7 @@ def writing(target: Path | str | TextIO) -> Iterator[TextIO]:
 
 @contextmanager
 def reading(source: Path | str | TextIO) -> Iterator[tuple[Iterable[str | bytes], str]]:
-    """The lines, and what to call their file in a sentence. Those of a path are bytes: each may be bad by itself."""
+    """The lines, and a name of their file for errors. Lines of a path are bytes, so that each can be checked alone."""
     if not isinstance(source, Path | str):
         yield source, str(getattr(source, "name", "the file"))
         return

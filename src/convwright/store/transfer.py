@@ -1,7 +1,7 @@
-"""Findings, searches and observations as lines of JSON, to carry them to another machine and back.
+"""Export and import of findings, searches and observations as lines of JSON.
 
-The first line says which schema the others follow. JSON has no infinities and NaNs: in a measurement these become the
-words "inf", "-inf" and "nan".
+The first line names the schema of the others. JSON has no infinities and NaNs: in a measurement these become the words
+"inf", "-inf" and "nan".
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from convwright.store.schema import SCHEMA_VERSION
 _FIRST_SCHEMA = 2  # version 1 could not be exported
 # Host times, which earlier versions exported.
 _NO_LONGER_KEPT = ("host_us", "prepare_host_us")
-# What a library said of an error, which may have several lines.
+# Error texts of libraries, which may have several lines.
 _OF_LINES = ("failure", "reason")
 _WORDS = ("inf", "-inf", "nan")
 _FIGURES = (*Interval.__slots__, "relative_l2", "scaled_max", "energy_mj")
-# The most of each that can be meant: a pebibyte, and a thousand calls in each second of some days.
+# Upper limits of plausible values: a pebibyte, and a thousand calls per second for some days.
 _MOST = {"workspace_bytes": 2**50, "peak_bytes": 2**50, "samples": 10**9}
 
 
 class FindingRow(NamedTuple):
-    """A row of the table of findings; ``measurement`` is JSON."""
+    """A row of the table of findings. ``measurement`` is JSON."""
 
     problem: str
     device: str
@@ -45,7 +45,7 @@ class FindingRow(NamedTuple):
 
 
 class SearchRow(NamedTuple):
-    """A row of the table of searches; ``candidates`` is JSON."""
+    """A row of the table of searches. ``candidates`` is JSON."""
 
     problem: str
     device: str
@@ -55,7 +55,7 @@ class SearchRow(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What lines of JSON say."""
+    """The contents of lines of JSON."""
 
     findings: list[FindingRow]
     searches: list[SearchRow]
@@ -63,8 +63,8 @@ class Rows(NamedTuple):
 
 
 def to_lines(rows: Rows, bodies: Iterable[str] = ()) -> Iterator[str]:
-    """One line for the schema, and one for each finding, each search and each observation, of which the ``bodies`` are
-    given, without line ends; one sentence where one of them was changed by hand to what is no JSON."""
+    """A line for the schema, and a line for each finding, each search and each observation in ``bodies``, without line
+    ends. An error if a row was edited into invalid JSON."""
     yield strict_json.dumps({"schema": SCHEMA_VERSION})
     for finding in rows.findings:
         body = None
@@ -90,7 +90,7 @@ def _kept(text: str, row: FindingRow | SearchRow, read: Callable[[str], Any]) ->
 
 
 def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
-    """What the lines of the file ``name`` say; one sentence with the line's number where one of them is bad."""
+    """The contents of the file ``name``; an error with the line's number if a line is bad."""
     rows = Rows([], [], [])
     first = True
     for number, line in enumerate(lines, start=1):
@@ -103,15 +103,15 @@ def from_lines(lines: Iterable[str | bytes], name: str) -> Rows:
             raise
         except (ValueError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise BadInput(f"line {number} of {name} is no line of exported findings: {why}") from None
+            raise BadInput(f"line {number} of {name} is not a line of exported findings: {why}") from None
         first = False
     if first:
-        raise BadInput(f"{name} is empty; exported findings begin with a line that names their schema")
+        raise BadInput(f"{name} is empty; exported findings start with a line that names their schema")
     return rows
 
 
 def _without_mark(line: str | bytes) -> str | bytes:
-    """The line without the mark of UTF-8 that editors on Windows put at the beginning of a file."""
+    """The line without the byte order mark that editors on Windows put at the start of a file."""
     return line.removeprefix(BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
@@ -158,7 +158,7 @@ def _search(record: dict[str, Any]) -> SearchRow:
 
 
 def _observation(record: dict[str, Any]) -> ObservationRow:
-    """Nothing that is given may be lost on the way, or it was no observation."""
+    """The observation in a record. It must keep everything that was given."""
     plain = _printable(record)
     try:
         observation = Observation.from_json(plain)
@@ -190,7 +190,7 @@ def _check(record: dict[str, Any], fields: tuple[str, ...]) -> None:
 
 
 def _is_text(value: Any) -> bool:
-    # JSON can spell half of a pair of surrogates, which no database takes.
+    # JSON can encode an unpaired surrogate, which no database accepts.
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -208,7 +208,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _measurement(record: dict[str, Any]) -> Measurement:
-    """Nothing that is given may be lost on the way, or it was no measurement."""
+    """The measurement in a record. It must keep everything that was given."""
     given = {name: value for name, value in record.items() if name not in _NO_LONGER_KEPT}
     plain = _printable(_in_numbers(given))
     try:
@@ -224,8 +224,7 @@ def _measurement(record: dict[str, Any]) -> Measurement:
 
 
 def _check_times(measured: Measurement) -> None:
-    """What of a time noise hides may be negative and its bounds infinite, but nothing is kept of a call whose own time
-    it hides."""
+    """A difference of times that drowned in noise may be negative, with infinite bounds; a call's own time may not."""
     for name, given in _times(measured).items():
         is_own = name == "device_us"
         if not (isfinite(given.value) and given.low <= given.value <= given.high) or (is_own and given.value <= 0):
@@ -237,7 +236,7 @@ def _check_times(measured: Measurement) -> None:
 
 
 def _check_amounts(measured: Measurement) -> None:
-    """Sizes and counts are whole and no more than can be meant, and no error or energy is less than 0."""
+    """Sizes and counts must be whole and plausible; errors and energy must not be negative."""
     for name, most in _MOST.items():
         count = getattr(measured, name)
         if count is not None and not (type(count) is int and 0 <= count <= most):
@@ -251,7 +250,7 @@ def _check_amounts(measured: Measurement) -> None:
 
 
 def _times(measured: Measurement) -> dict[str, Interval]:
-    """Those that were taken."""
+    """The times that were measured."""
     every = {name: getattr(measured, name) for name in ("device_us", "prepare_us")}
     return {name: interval for name, interval in every.items() if interval}
 
@@ -268,7 +267,7 @@ def _has_numbers(measured: Measurement) -> bool:
 
 
 def _printable(data: Any) -> Any:
-    """Records, lists and texts with printable texts."""
+    """Records, lists and texts, with printable texts."""
     if isinstance(data, dict):
         return {
             printable(name): printable(value, lines=True) if name in _OF_LINES and value else _printable(value)
@@ -284,7 +283,7 @@ def _sorted(data: Any) -> str:
 
 
 def _in_numbers(data: Any) -> Any:
-    """``strict_json.in_words`` undone, where there are figures by nature."""
+    """Undo ``strict_json.in_words`` for values that are numbers by nature."""
     if isinstance(data, dict):
         return {name: _figure(value) if name in _FIGURES else _in_numbers(value) for name, value in data.items()}
     return [_in_numbers(value) for value in data] if isinstance(data, list) else data

@@ -1,4 +1,4 @@
-"""What a store holds in sum, what of it may go, and how another store's findings are taken in."""
+"""Maintenance of a store: summaries, pruning, and importing another store's findings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from convwright.store.database import Connection
 from convwright.store.schema import PUT_FINDING, PUT_SEARCH
 from convwright.store.transfer import FindingRow, Rows, SearchRow
 
-# What is known of a problem on a device.
+# A problem and a device.
 Subject = tuple[str, str]
 
 _SEEN = (
     "SELECT f.problem, f.device, f.candidate, f.fingerprint, f.measurement, f.created, coalesce(u.last, 0) "
     "FROM finding f LEFT JOIN used u ON u.problem = f.problem AND u.device = f.device"
 )
-# Another process may have kept something newer meanwhile.
+# Another process may have stored something newer meanwhile.
 _NEWER_FINDING = f"{PUT_FINDING} WHERE excluded.created > finding.created"
 _NEWER_SEARCH = f"{PUT_SEARCH} WHERE excluded.created > search.created"
 _WITHOUT_FINDING = (
@@ -29,7 +29,7 @@ _WITHOUT_FINDING = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """How much is known about one device. Times are in seconds since 1970, those of findings where there are any."""
+    """A summary for one device. Times are in seconds since 1970: of findings if there are any, else of observations."""
 
     device: str
     problems: int
@@ -42,7 +42,7 @@ class DeviceSummary:
 
 @dataclass(frozen=True, slots=True)
 class KnownProblem:
-    """How much is known about a problem on a device; ``newest`` is in seconds since 1970."""
+    """A summary for a problem on a device. ``newest`` is in seconds since 1970."""
 
     problem: str
     device: str
@@ -53,8 +53,8 @@ class KnownProblem:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a store holds. ``place`` is its file, or the URL of its database without the password, and None means in
-    memory; ``nbytes`` counts a file with its log."""
+    """The contents of a store. ``place`` is its file, or its URL without the password, None in memory. ``nbytes``
+    includes a file's log."""
 
     place: str | None
     schema: int
@@ -67,7 +67,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What came of taking findings in; ``older`` counts those lines of which something as new was known already."""
+    """The result of an import. ``older`` counts lines about which something at least as new was known."""
 
     findings: int
     searches: int
@@ -76,7 +76,7 @@ class Merged:
 
 
 def devices(connection: Connection) -> tuple[DeviceSummary, ...]:
-    """How much is known, device by device."""
+    """A summary for each device."""
     rows = connection.execute(
         "SELECT device, count(DISTINCT problem), count(*), count(failure), min(created), max(created) "
         "FROM finding GROUP BY device"
@@ -89,7 +89,7 @@ def devices(connection: Connection) -> tuple[DeviceSummary, ...]:
 
 
 def problems(connection: Connection, problem_key: str | None) -> tuple[KnownProblem, ...]:
-    """How much is known, problem by problem; or of one problem, device by device."""
+    """A summary for each problem and device, or for one problem."""
     rows = connection.execute(
         "SELECT problem, device, count(*), count(failure), max(created) FROM finding "
         "WHERE problem = coalesce(?, problem) GROUP BY problem, device ORDER BY problem, device",
@@ -99,14 +99,14 @@ def problems(connection: Connection, problem_key: str | None) -> tuple[KnownProb
 
 
 def everything(connection: Connection) -> Rows:
-    """All findings and searches, in the order of their keys. Observations may be many: they are read apart."""
+    """All findings and searches, sorted by key. Observations may be many, so they are read separately."""
     findings = connection.execute("SELECT * FROM finding ORDER BY problem, device, candidate")
     searches = connection.execute("SELECT * FROM search ORDER BY problem, device, scope")
     return Rows([FindingRow(*row) for row in findings], [SearchRow(*row) for row in searches], [])
 
 
 def merge(connection: Connection, rows: Rows) -> Merged:
-    """Take findings and searches in; of two about the same the newer is kept."""
+    """Import findings and searches; of two about the same subject the newer stays."""
     taken, contested = 0, set[Subject]()
     for row in rows.findings:
         where = (row.problem, row.device, row.candidate)
@@ -117,7 +117,7 @@ def merge(connection: Connection, rows: Rows) -> Merged:
             contested.add((row.problem, row.device))
         if known is None or row.created > known[1]:
             taken += connection.execute(_NEWER_FINDING, row).rowcount
-    # A search tells that nothing need be tried again. That is no longer so where one of its findings is not kept.
+    # A search says that nothing need be tried again. That is wrong if one of its findings was not kept.
     _drop_searches(connection, contested)
     fresh = [row for row in rows.searches if (row.problem, row.device) not in contested]
     searches = sum(connection.execute(_NEWER_SEARCH, row).rowcount for row in fresh)
@@ -132,8 +132,8 @@ def prune(
     keep_fingerprints: Mapping[str, Collection[str]] | None,
     is_readable: Callable[[str | None], bool],
 ) -> int:
-    """Remove findings, and the searches that rest on them; how many findings that were. ``is_readable`` says it of what
-    is kept of a measurement."""
+    """Delete findings, and the searches that rest on them; returns the number of findings. ``is_readable`` checks a
+    measurement's text."""
     cutoff = float("-inf") if older_than_s is None else time.time() - older_than_s
     keep = keep_fingerprints or {}
     doomed = [
@@ -161,7 +161,7 @@ def prune(
 
 
 def _drop_stale_plans(connection: Connection, keep: Mapping[str, Collection[str]]) -> None:
-    """Remove plans of other versions, also of candidates that have no findings, as those inside of rewrites."""
+    """Delete plans of other versions, also of candidates without findings, such as those inside rewrites."""
     for device, counting in keep.items():
         kept = connection.execute("SELECT problem, candidate, fingerprint FROM plan WHERE device = ?", (device,))
         stale = [(problem, device, candidate) for problem, candidate, made_by in kept if made_by not in counting]
@@ -169,8 +169,8 @@ def _drop_stale_plans(connection: Connection, keep: Mapping[str, Collection[str]
 
 
 def _drop_old_plans(connection: Connection, cutoff: float) -> None:
-    """Remove plans of candidates that have no findings where nobody has used them since then. Earlier versions did not
-    note when they kept one: what has no time has that of the first pruning."""
+    """Delete plans of candidates without findings that nobody has used since ``cutoff``. Earlier versions did not
+    record when a plan was stored; such a plan gets the time of the first pruning."""
     connection.execute(
         f"INSERT INTO used SELECT DISTINCT problem, device, CAST(? AS REAL) FROM plan WHERE {_WITHOUT_FINDING} "
         "ON CONFLICT DO NOTHING",
