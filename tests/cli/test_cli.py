@@ -215,7 +215,7 @@ MISTAKES = [
     (["ic2iw9oc2kw3", "--stride", "2"], "write sw2 in the problem"),
     (["ic2id9oc2kd3", "--stride", "2,1,1"], "write sd2sh1sw1 in the problem"),
     ([PROBLEM, "--groups", "2"], "--groups belongs to --input and --weight; write g2 in the problem"),
-    ([PROBLEM, "--device", "cpu", "--mode", "quick", "--energy"], "energy is measured in mode full only"),
+    ([PROBLEM, "--device", "cpu", "--mode", "quick", "--energy"], "energy needs mode full"),
     ([PROBLEM, "--device", "cpu", "--max-workspace", "-1"], "such as 64MB or 1GiB, got '-1'"),
     (["ic4ih2oc4kh3", "--device", "cpu"], "3 elements"),
     ([], "--input and --weight"),
