@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,10 +13,14 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.naming import singular
 from convwright.report.words.amounts import date_text, iso_text, time_text
+from convwright.report.words.sheet import Sheet
 from convwright.store.quarantine import Place, Quarantined
 from convwright.store.stored import Stored
 from convwright.store.upkeep import KnownProblem, Summary
 from convwright.wording.compact import compact
+
+_COUNTS = ("problems", "findings", "failures", "observations")
+_FOLDED = ("device", "problem", "candidate", "why", "fingerprint", "device time")
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -33,14 +37,14 @@ def print_summary(summary: Summary, console: Console) -> None:
             each.findings,
             each.failures,
             each.observations,
-            date_text(each.oldest),
             date_text(each.newest),
+            date_text(each.oldest),
         )
         for each in summary.devices
     ]
-    console.print(
-        _table(("device", "problems", "findings", "of them failures", "observations", "oldest", "newest"), rows)
-    )
+    names = ("device", "problems", "findings", "failures", "observations", "newest", "oldest")
+    kept = ("device", "problems", "findings", "observations")
+    console.print(_table(names, rows, console.width, kept=kept))
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
@@ -69,7 +73,8 @@ def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
         for each in problems
     ]
     if rows:
-        console.print(_table(("problem", "device", "findings", "of them failures", "newest"), rows))
+        names = ("problem", "device", "findings", "failures", "newest")
+        console.print(_table(names, rows, console.width, kept=("problem", "device", "findings")))
     else:
         console.print("nothing is remembered yet")
 
@@ -92,10 +97,11 @@ def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Co
     for device, findings in known.items():
         console.print(Text(singular(device)), soft_wrap=True)
         rows = [
-            (name, _outcome(stored), stored.fingerprint, date_text(stored.created))
+            (name, _outcome(stored), date_text(stored.created), stored.fingerprint)
             for name, stored in sorted(findings.items(), key=lambda item: _rank(item[1]))
         ]
-        console.print(_table(("candidate", "device time", "fingerprint", "found"), rows))
+        names = ("candidate", "device time", "found", "fingerprint")
+        console.print(_table(names, rows, console.width, kept=names[:2]))
 
 
 def known_to_json(key: str, known: Mapping[str, Mapping[str, Stored]]) -> dict[str, Any]:
@@ -116,14 +122,15 @@ def print_quarantine(kept: Mapping[Place, Quarantined], console: Console) -> Non
             place.candidate,
             _short(place.problem),
             singular(place.device),
-            each.fingerprint,
-            date_text(each.since),
             each.why,
+            date_text(each.since),
+            each.fingerprint,
         )
         for place, each in kept.items()
     ]
     if rows:
-        console.print(_table(("candidate", "problem", "device", "fingerprint", "since", "why"), rows))
+        names = ("candidate", "problem", "device", "why", "since", "fingerprint")
+        console.print(_table(names, rows, console.width, kept=("candidate", "why", "problem", "device")))
     else:
         console.print("nothing is in quarantine")
 
@@ -165,10 +172,8 @@ def _rank(stored: Stored) -> float:
     return stored.measurement.device_us.value if stored.measurement else float("inf")
 
 
-def _table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    return table
+def _table(names: Sequence[str], rows: Iterable[Sequence[object]], width: int, *, kept: Sequence[str]) -> Table:
+    """The columns for which there is room, those ``kept`` last to go; names may be broken over lines, figures not."""
+    cells = tuple(dict(zip(names, map(str, row), strict=True)) for row in rows)
+    left = tuple(name for name in names if name not in _COUNTS)
+    return Sheet(tuple(names), cells, tuple(kept), tuple(name for name in left if name in _FOLDED), left).table(width)
