@@ -254,8 +254,8 @@ _LIKE = {
 _DOC = """``torch.nn.functional.{name}``, computed by the best candidate that ``policy`` allows.
 
     {like} ``residual`` is added and ``activation`` ("relu", "silu", "gelu" or "hardswish") applied after the
-    convolution. ``algorithm`` asks for one candidate by its id; "auto" is the free choice, also where `algorithms`
-    for something around the call. ``out`` receives the result; it needs a call without a gradient.
+    convolution. ``algorithm`` names a candidate by its id; "auto" leaves the choice free, even inside `algorithms`.
+    ``out`` receives the result; it needs a call without a gradient.
     A problem that comes again is tuned within a small budget; the result is remembered across processes.
     """
 
