@@ -243,7 +243,7 @@ def test_progress_reaches_its_end() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mode": "off"}, "advise takes mode heuristic, predict, predict-top, quick or full, got 'off'"),
+        ({"mode": "off"}, "mode must be one of heuristic, predict, predict-top, quick, full, got 'off'"),
         ({"top": 0}, "`top` must be at least 1, got 0"),
         ({"top": "ten"}, "`top` must be at least 1, got 'ten'"),
         ({"policy": 3}, "`policy` must be a Policy or None, got 3"),

@@ -91,11 +91,11 @@ def test_a_table_with_what_is_kept_and_why(capsys: pytest.CaptureFixture[str], m
     assert cells["stages.0.conv1"][-1] == "unfuse(reference/direct)"
     assert 30 < float(cells["stages.0.conv1"][-2]) < 60  # decibels
     assert cells["stem"][-1] == "–"
-    assert rows[-3:-1] == [
+    assert rows[-4:-2] == [
         "4 kept in their own precision:",
         "  stem, stages.1.conv1, stages.1.conv2, stages.1.shortcut.0: is to be kept",
     ]
-    assert rows[-1].startswith("2 of 6 convolutions in int8; the model's outputs on 1 sample are off by ")
+    assert rows[-2].startswith("2 of 6 convolutions in int8; the model's outputs on 1 sample are off by ")
 
 
 def test_json_and_samples_of_their_own(

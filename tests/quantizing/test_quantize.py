@@ -225,10 +225,10 @@ def test_layers_can_be_kept_by_name_and_pattern(net: Net) -> None:
 def test_it_goes_to_json_and_says_how_far_it_is(net: Net) -> None:
     told: list[tuple[int, int, str]] = []
     made = cw.quantize(net, images(), progress=lambda done, total, what: told.append((done, total, what)))
-    assert [done for done, _, _ in told] == list(range(16))
-    assert {total for _, total, _ in told} == {15}
+    assert [done for done, _, _ in told] == list(range(17))
+    assert {total for _, total, _ in told} == {16}
     assert told[0][2] == "convolutions, sample 0"
-    assert told[-1] == (15, 15, "")
+    assert told[-2:] == [(15, 16, "times"), (16, 16, "")]
     data = json.loads(json.dumps(made.to_json(), allow_nan=False))
     assert (data["ranges"], data["max_layer_error"], data["samples"]) == ("mse", 0.1, 3)
     stem = data["layers"][0]

@@ -86,9 +86,7 @@ def advise(
     >>> advice.layers[0].names, advice.layers[0].candidate.id, advice.layers[0].now_us
     (('Conv2d',), 'torch/default', None)
     """
-    wanted = one_of(Mode, "mode", mode)
-    if wanted is Mode.OFF:
-        raise BadInput("advise takes mode heuristic, predict, predict-top, quick or full, got 'off'")
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     if top is not None and (not is_whole(top) or top < 1):
         raise BadInput(f"`top` must be at least 1, got {top!r}")

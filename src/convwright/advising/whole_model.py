@@ -59,8 +59,8 @@ def time_model(
     *,
     backward: bool,
     budget_us: float,
-    max_error: float,
-    compiled: bool,
+    max_error: float = Policy().max_error,
+    compiled: bool = False,
 ) -> WholeModel:
     """Run the model, and copies of it with one change each, interleaved. Its state is restored. With ``compiled`` one
     of the copies is compiled by ``torch.compile``, which may take minutes."""
@@ -175,12 +175,14 @@ def _right(
     """The variants that compute what the model computes, with how far their outputs are from its own; of others a note.
 
     What may be off is what a search allows a candidate: ``max_error`` times the model's own error against float64. A
-    model that does not run in float64 has its own outputs to compare with, from which a variant may be off by ``most``.
+    model that does not run in float64, or computes in it, has its own outputs to compare with, from which a variant may
+    be off by ``most``.
     """
     right: dict[Variant, float | None] = {}
     own, again = _outputs(subject), _outputs(subject)
     by_chance = any(not torch.equal(a, b) for a, b in zip(own, again, strict=True))
-    exact = None if by_chance or not variants else _in_float64(subject)
+    wide = any(each.dtype is torch.float64 for each in own)  # of which nothing here says more than it does itself
+    exact = None if by_chance or wide or not variants else _in_float64(subject)
     for variant in variants:
         try:
             changed = _outputs(variant.subject)

@@ -87,6 +87,8 @@ def optimize(
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
 
+    if out is not None and out.exists() and not out.is_dir():  # said now, and not when all is planned
+        raise BadInput(f"--out: an engine is written to a folder, and {str(out)!r} is a file")
     if kernels and out is None:
         raise BadInput("--kernels belongs to --out: the compiled kernels are written to that folder")
     if kernels and plan_only:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convwright.cli.interrupt import stoppable
-from convwright.errors import BadInput
+from convwright.errors import BadInput, in_words
 from convwright.report.words.amounts import microseconds, percent_text
 
 if TYPE_CHECKING:
@@ -109,7 +109,12 @@ def _call_of(target: str, loaded: Targets) -> Callable[[], object]:
         )
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], nn.Module)):
         return loaded.functions[target]
-    return _without_gradients(Subject.made(returned, by=target))
+    run = _without_gradients(Subject.made(returned, by=target))
+    try:
+        run()
+    except Exception as error:  # whatever somebody's model raises
+        raise BadInput(f"the model of {target!r} does not run on its example: {in_words(error)}") from error
+    return run
 
 
 def _without_gradients(subject: Subject) -> Callable[[], object]:

@@ -184,6 +184,8 @@ def _planned(
 ) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
     check_evaluates(model)
+    if any(each.is_meta for each in tensors):
+        raise BadInput('the example is on "meta", where nothing runs: give real tensors, or set plan_only=True')
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)
     origin = Origin.of(captured)
     network = origin.network(model)

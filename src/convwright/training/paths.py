@@ -18,6 +18,8 @@ def fitting(pattern: str, layers: Sequence[str], *, argument: str) -> list[str]:
     """
     found = [name for name in layers if fnmatchcase(name, pattern)]
     if not found:
+        if list(layers) == [""]:
+            raise BadInput(f"`{argument}` names {pattern!r}, and the model is a convolution itself, whose path is ''")
         known = ", ".join(map(repr, layers[:_MOST_NAMES])) + (", …" if len(layers) > _MOST_NAMES else "")
         raise BadInput(f"`{argument}` names {pattern!r}, the model's convolutions are {known or 'none'}")
     return found

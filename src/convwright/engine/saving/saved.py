@@ -19,7 +19,7 @@ from convwright.engine.blueprint import Blueprint
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.saving.plan_text import graph_written, written
 from convwright.engine.saving.user_kernels import user_kernels
-from convwright.errors import BackendError
+from convwright.errors import BackendError, BadInput
 from convwright.tuning import listing
 
 VERSION = 2
@@ -52,12 +52,22 @@ def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, 
     return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
 
 
+def check_folder(folder: Path) -> None:
+    """Make the folder of an engine, or refuse what cannot be one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadInput(f"an engine is written to a folder, and {str(folder)!r} is a file") from None
+    except OSError as error:
+        raise BadInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
+
+
 def write(
     folder: Path, constants: Mapping[str, Tensor], device: DeviceFacts, body: Mapping[str, Any], kernels: bytes | None
 ) -> None:
     """Write the weights and kernels, then the plan that uses them. Existing files are replaced, not overwritten: hard
     links and open readers keep the old contents."""
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     # Tensors in a file share no memory, although a model's may.
     contiguous = torch.contiguous_format
     held = {name: each.cpu().clone(memory_format=contiguous) for name, each in constants.items()}
