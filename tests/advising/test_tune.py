@@ -209,7 +209,7 @@ def test_what_is_left_out_is_said() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mode": "off"}, "tune takes mode heuristic, predict, predict-top, quick or full, got 'off'"),
+        ({"mode": "off"}, "mode must be one of heuristic, predict, predict-top, quick, full, got 'off'"),
         ({"mode": "slow"}, "mode must be one of .*, got 'slow'"),
         ({"device": "gtx480"}, "gtx480"),
         *(({"budget_us": bad}, f"`budget_us` takes a finite number above 0, got {bad}") for bad in (0, -5, nan, inf)),

@@ -178,9 +178,7 @@ def tune(
     >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic").problems
     (<TunedProblem: Conv2d: <Findings: g1mb1ic2oc4ih8iw8oh6ow6kh3kw3sh1sw1ph0pw0dh0dw0 dt:fp32 ...>>,)
     """
-    wanted = one_of(Mode, "mode", mode)
-    if wanted is Mode.OFF:
-        raise BadInput("tune takes mode heuristic, predict, predict-top, quick or full, got 'off'")
+    wanted = one_of(Mode, "mode", mode, but=Mode.OFF)
     check_policy(policy)
     if budget_us is not None:
         check_above_0("`budget_us`", budget_us)
