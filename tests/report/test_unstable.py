@@ -49,7 +49,7 @@ def test_below_the_tables_of_find_and_tune() -> None:
     assert "stop other work on the machine" in line
     lines_of_tune = printed(lambda console: print_tuned(tuned, console))
     said = "unstable and not kept (2 rounds, and others had the cores): stop other work on the machine."
-    assert f"1 of 1 time is {said}" in lines_of_tune
+    assert f"~: 1 of 1 time is {said}" in lines_of_tune
     assert re.search(r" ~\d", "".join(lines_of_tune)), "the time is marked"
     assert problem.findings.to_json()["unstable"] == WHY
     assert store.summary().devices == (), "nothing is kept"

@@ -106,7 +106,7 @@ def find(
     from convwright.core.kinds.text import parse
     from convwright.core.policy import Objective, Policy
     from convwright.naming import check_above_0
-    from convwright.settings import Mode, Trust
+    from convwright.settings import Mode
 
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, top=top)
     if problem is not None and (input is not None or weight is not None):
@@ -121,7 +121,7 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     posed = parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
-    options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust == Trust.VERIFY}
+    options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust is TrustIn.VERIFY}
     wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     options[f"--mode {wanted}"] = mode is not None and wanted.measures
     policy = Policy(

@@ -51,7 +51,7 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
-        print_unstable([each.findings.unstable for each in tuned.problems], console)
+        print_unstable([each.findings.unstable for each in tuned.problems], console, mark=f"{_UNSURE}:")
         print_too_large(
             ((names(each.posed.names), each.posed.problem) for each in tuned.problems), tuned.device, console
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _EMPTY = ("", "–")
 _GAP = 2
 _LEAST = 32
+# A line may end after these.
+_PART = re.compile(r"[^\s,]*(?:,|\s+)|[^\s,]+")
 Row = Mapping[str, str]
 
 
@@ -47,7 +50,40 @@ def is_empty(rows: Sequence[Row], name: str) -> bool:
 
 def folded_width(rows: Sequence[Row], name: str, width: int) -> int:
     """The least width of a column whose cells may be broken over lines: names can be read in it."""
-    return min(_LEAST, width // 4, longest(rows, name))
+    return min(_LEAST, width * 3 // 10, longest(rows, name))
+
+
+def folded_widths(rows: Sequence[Row], shown: Sequence[str], folded: Collection[str], width: int) -> dict[str, int]:
+    """How wide the columns are whose cells may be broken: they share what the others leave, the narrow ones first.
+
+    >>> folded_widths([{"a": "x" * 9, "b": "y" * 30, "c": "1"}], "abc", "ab", 31)
+    {'a': 9, 'b': 17}
+    """
+    names = sorted((name for name in shown if name in folded), key=lambda name: longest(rows, name))
+    left = width - _GAP * (len(shown) - 1) - sum(longest(rows, name) for name in shown if name not in folded)
+    widths = {}
+    for place, name in enumerate(names):
+        share = max(left // (len(names) - place), folded_width(rows, name, width))
+        widths[name] = min(longest(rows, name), share)
+        left -= widths[name]
+    return widths
+
+
+def broken(text: str, width: int) -> str:
+    """The text in lines of at most ``width``, which end after words and after commas, as in a candidate's name.
+
+    >>> print(broken("triton/staged-gemm[bm=64,bn=32]", 26))
+    triton/staged-gemm[bm=64,
+    bn=32]
+    """
+    lines = [""]
+    for part in _PART.findall(text):
+        if len(lines[-1]) + len(part.rstrip()) > width and len(part) <= width:
+            lines.append("")
+        lines[-1] += part
+        while len(lines[-1].rstrip()) > width:  # no line has room for it
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def longest(rows: Sequence[Row], name: str) -> int:

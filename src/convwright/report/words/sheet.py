@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rich.table import Table
 from rich.text import Text
 
-from convwright.report.words.columns import Row, filled, fitting, folded_width
+from convwright.report.words.columns import Row, broken, filled, fitting, folded_widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,16 @@ class Sheet:
     def table(self, width: int) -> Table:
         """The columns for which there is room, without those that are empty."""
         shown = fitting(self.rows, self.columns, kept=self.kept, folded=self.folded, width=width)
+        folded = folded_widths(self.rows, shown, self.folded, width)
         table = Table(box=None, pad_edge=False)
         for name in shown:
-            if name in self.folded:
-                table.add_column(name, overflow="fold", min_width=folded_width(self.rows, name, width))
+            if name in folded:
+                table.add_column(name, overflow="fold", min_width=folded[name])
             else:
                 table.add_column(name, justify="left" if name in self.left else "right", no_wrap=True)
         for row, style in zip(self.rows, self.styles or [""] * len(self.rows), strict=True):
-            table.add_row(*(Text(row[name], style=style) for name in shown))
+            cells = [broken(row[name], folded[name]) if name in folded else row[name] for name in shown]
+            table.add_row(*(Text(cell, style=style) for cell in cells))
         return table
 
     def markdown(self) -> str:

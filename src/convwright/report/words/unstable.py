@@ -15,10 +15,10 @@ _FIGURE = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _OTHERS = "other work "
 
 
-def print_unstable(reasons: Iterable[str | None], console: Console, *, noun: str = "time") -> None:
-    """The sentence, where any of the reasons is one."""
+def print_unstable(reasons: Iterable[str | None], console: Console, *, noun: str = "time", mark: str = "") -> None:
+    """The sentence, where any of the reasons is one, after the ``mark`` that such times have in the table."""
     if (said := unstable_sentence(list(reasons), noun=noun)) is not None:
-        console.print(Text(said, style="yellow"), soft_wrap=True)
+        console.print(Text(f"{mark} {said}" if mark else said, style="yellow"), soft_wrap=True)
 
 
 def unstable_sentence(reasons: Sequence[str | None], *, noun: str = "time") -> str | None:
