@@ -194,3 +194,17 @@ def test_a_shape_is_an_example(shape: Any) -> None:
     assert found.layers[0].problem == cw.problem("mb2ic3ih8oc4kh3 dt:fp64 ep:bias")
     tuned = cw.tune(model, shape, mode="heuristic")
     assert tuned.problems[0].findings.problem == found.layers[0].problem
+
+
+@pytest.mark.parametrize(
+    ("example", "options", "sentence"),
+    [
+        ((2, 3, 0, 8), {}, r"^a shape as an example must have whole numbers above 0, got \(2, 3, 0, 8\)$"),
+        ([2, 3, 8.5, 8], {}, r"^a shape as an example must have whole numbers above 0, got \(2, 3, 8\.5, 8\)$"),
+        (X, {"compiled": "yes"}, "^`compiled` must be True or False, got 'yes'$"),
+        (X, {"backward": "no"}, "^`backward` must be True or False, got 'no'$"),
+    ],
+)
+def test_mistakes(example: Any, options: Any, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        cw.advise(nn.Conv2d(3, 4, 3), example, mode="heuristic", **options)

@@ -89,3 +89,14 @@ def test_measure_says_that_a_model_does_not_run(device: str | None) -> None:
     with pytest.warns(IgnoredWarning, match=r"^the call 'two' returns a model \(Linear\)") as seen:
         cw.measure_together({"one": lambda: x, "two": lambda: (model, x)}, device=device, budget_us=1000)
     assert [each.filename for each in seen] == [__file__]
+
+
+def test_a_model_alone_is_no_call() -> None:
+    with pytest.raises(cw.BadInput, match=r"^a model is timed on an input, as lambda: model\(x\), got Linear alone$"):
+        cw.measure(nn.Linear(4, 4))
+
+    class Own(nn.Module):
+        def forward(self) -> torch.Tensor:
+            return torch.ones(10)
+
+    assert cw.measure(Own(), budget_us=1000).samples > 0

@@ -90,6 +90,9 @@ def advise(
     check_policy(policy)
     if top is not None and (not is_whole(top) or top < 1):
         raise BadInput(f"`top` must be at least 1, got {top!r}")
+    for name, given in (("backward", backward), ("compiled", compiled)):
+        if given not in (True, False) and (name != "compiled" or given is not None):
+            raise BadInput(f"`{name}` must be True or False, got {given!r}")
     compiles = wanted is Mode.FULL if compiled is None else compiled
     if compiled and not wanted.measures:
         refuse_ignored({"`compiled`": True}, f"mode {wanted} measures nothing")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from convwright.errors import BadInput
 from convwright.naming import is_whole
 
 _SEED = 0
@@ -18,9 +20,11 @@ def example_of(model: Any, example: object) -> object:
     >>> example_of(nn.Conv2d(3, 4, 3, dtype=torch.float64), (1, 3, 8, 8)).dtype
     torch.float64
     """
-    if isinstance(example, tuple | list) and example and all(is_whole(size) and size > 0 for size in example):
-        return random_input(model, tuple(map(int, example)))
-    return example
+    if not isinstance(example, tuple | list) or not example or not all(isinstance(size, Real) for size in example):
+        return example
+    if not all(is_whole(size) and size > 0 for size in example):
+        raise BadInput(f"a shape as an example must have whole numbers above 0, got {tuple(example)}")
+    return random_input(model, tuple(map(int, example)))
 
 
 def random_input(model: Any, shape: tuple[int, ...]) -> Tensor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isgeneratorfunction
+from inspect import iscoroutinefunction, isgeneratorfunction, signature
 from itertools import cycle
 from reprlib import repr as brief
+
+from torch import nn
 
 from convwright.errors import BadInput
 
@@ -36,6 +38,8 @@ def rotating(call: Call) -> Callable[[], object]:
     """
     if iscoroutinefunction(call) or isgeneratorfunction(call):
         raise BadInput(f"calling {brief(call)} computes nothing yet: give a function that runs it")
+    if isinstance(call, nn.Module) and _needs_input(call):
+        raise BadInput(f"a model is timed on an input, as lambda: model(x), got {type(call).__name__} alone")
     if callable(call):
         return call
     if not (isinstance(call, Sequence) and call and all(map(callable, call))):
@@ -44,3 +48,11 @@ def rotating(call: Call) -> Callable[[], object]:
         return call[0]
     turns = cycle(call)
     return lambda: next(turns)()
+
+
+def _needs_input(model: nn.Module) -> bool:
+    try:
+        signature(model.forward).bind()
+    except TypeError:
+        return True
+    return False

@@ -8,6 +8,7 @@ from functools import cache
 
 from convwright.backends import registry
 from convwright.core.direction import Direction
+from convwright.core.plan import Backend
 from convwright.core.policy import Policy
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
@@ -77,7 +78,7 @@ def _of_backend(backend: str) -> frozenset[str]:
     return frozenset({*_offered(registry.backend(backend)), *(each for each in _ON_GPUS if each.startswith(backend))})
 
 
-def _offered(member: registry.Backend) -> set[str]:
+def _offered(member: Backend) -> set[str]:
     """What a backend offers or refuses in any direction, by name."""
     cpu, policy = device_facts("cpu"), Policy()
     tiny = listing.tiny(cpu)
