@@ -112,9 +112,8 @@ def test_without_a_store_it_says_that_nothing_is_known(run: Run) -> None:
 def test_a_device_elsewhere_has_another_name_where_it_is(run: Run) -> None:
     code, out, _ = run(PROBLEM, "--device", "h200")
     assert code == 0
-    assert f"NVIDIA H200 is elsewhere. On a machine that has it, run `convwright find {PROBLEM} --device cuda`" in flat(
-        out
-    )
+    said = f"NVIDIA H200 is not in this machine. On one that has it, run `convwright find {PROBLEM} --device cuda`"
+    assert said in flat(out)
 
 
 MISTAKES = [

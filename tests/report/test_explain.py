@@ -199,7 +199,7 @@ def test_a_device_elsewhere_is_measured_where_it_is() -> None:
     assert "first call" not in sections[RUNS]
     assert "disturbed" not in sections[RUNS]
     more = sections["To find out more"]
-    assert more.startswith("NVIDIA H200 is elsewhere. On a machine that has it, run ")
+    assert more.startswith("NVIDIA H200 is not in this machine. On one that has it, run ")
     assert "`convwright store export FILE`" in more
     assert "`convwright store import FILE` here" in more
 

@@ -129,7 +129,9 @@ def test_a_row_without_a_time_says_why() -> None:
         found(unmeasured): "was not timed: a call takes 3 s",
         found(None, finding("a/b", 1, 2, 3)): "PyTorch's own call is none of the candidates",
         found(None): "there is no way of computing it here",
-        elsewhere(): "NVIDIA H200 is elsewhere, and nothing ran: what comes first is what should need the least",
+        elsewhere(): (
+            "NVIDIA H200 is not in this machine, so nothing ran; the first candidate should take the least time"
+        ),
     }
     for searched, remark in cases.items():
         assert Result.of(asked().record(ROW, searched, 0.5)).remark == remark

@@ -95,8 +95,8 @@ def _next(found: Findings, missing: Sequence[Verdict], command: str, quarantine:
     lines = []
     if not found.device.present:
         lines.append(
-            f"{found.device.name} is elsewhere. On a machine that has it, run `{command}` and `convwright store export "
-            "FILE`; then run `convwright store import FILE` here."
+            f"{found.device.name} is not in this machine. On one that has it, run `{command}` and "
+            "`convwright store export FILE`; then run `convwright store import FILE` here."
         )
     elif missing or not all(_is_thorough(verdict.finding) for verdict in found.verdicts):
         lines.append(f"`{command}` measures everything that is allowed, for about 30 s.")

@@ -156,7 +156,8 @@ def _remark(found: Findings) -> str | None:
     if not found.verdicts:
         return "there is no way of computing it here"
     if all(verdict.finding.measurement is None for verdict in found.verdicts) and not found.device.present:
-        return f"{found.device.name} is elsewhere, and nothing ran: what comes first is what should need the least"
+        said = "so nothing ran; the first candidate should take the least time"
+        return f"{found.device.name} is not in this machine, {said}"
     base = next((verdict for verdict in found.verdicts if verdict.finding is found.baseline), None)
     if base is not None and base.finding.measurement is None:
         return base.reason

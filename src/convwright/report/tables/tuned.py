@@ -36,7 +36,7 @@ _PLANNED_KEPT = ("layers", _DIRECTION, "candidate", "workspace")
 # Where there is less room than that, a candidate's configuration is cut short.
 _WIDE = 150
 _MOST_KNOBS = 3
-# Ahead of a time that is unstable.
+# The mark of a time that is unstable.
 _UNSURE = "~"
 _DISTURBED = "disturbed"
 _SHORT = "short of time or memory"
