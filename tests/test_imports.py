@@ -131,13 +131,13 @@ def test_every_room_has_its_place() -> None:
     assert {room(module) for module in MODULES} - {""} == set(RANK)
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "convwright"])
-def test_imports_point_one_way(module: str) -> None:
-    for target in ours(module):
-        if target == "convwright":  # its version
-            assert room(module) == "cli", f"{module} imports the public face"
-        elif room(target) != room(module):
-            assert RANK[room(target)] < RANK[room(module)], f"{module} imports {target}"
+def test_imports_point_one_way() -> None:
+    for module in [module for module in MODULES if module != "convwright"]:
+        for target in ours(module):
+            if target == "convwright":  # its version
+                assert room(module) == "cli", f"{module} imports the public face"
+            elif room(target) != room(module):
+                assert RANK[room(target)] < RANK[room(module)], f"{module} imports {target}"
 
 
 def inner_room(module: str) -> str | None:
@@ -152,13 +152,13 @@ def test_every_inner_room_has_its_place(room_name: str) -> None:
     assert {inner_room(module) for module in inside(f"convwright.{room_name}")} - {None} == set(INNER_RANK[room_name])
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if room(module) in INNER_ORDER and inner_room(module)])
-def test_imports_inside_of_a_room_point_one_way(module: str) -> None:
-    rank, here = INNER_RANK[room(module)], inner_room(module)
-    for target in ours(module):
-        there = inner_room(target)
-        if room(target) == room(module) and there not in (None, here):
-            assert rank[there] < rank[here], f"{module} imports {target}"
+def test_imports_inside_of_a_room_point_one_way() -> None:
+    for module in [module for module in MODULES if room(module) in INNER_ORDER and inner_room(module)]:
+        rank, here = INNER_RANK[room(module)], inner_room(module)
+        for target in ours(module):
+            there = inner_room(target)
+            if room(target) == room(module) and there not in (None, here):
+                assert rank[there] < rank[here], f"{module} imports {target}"
 
 
 def test_no_imports_go_in_circles() -> None:
@@ -183,34 +183,34 @@ def is_pure(target: str) -> bool:
     return standard or target in SHARED or target.startswith("convwright.core")
 
 
-@pytest.mark.parametrize("module", inside("convwright.core"))
-def test_core_is_pure(module: str) -> None:
-    for target in imported(module):
-        assert is_pure(target), f"imports {target}"
+def test_core_is_pure() -> None:
+    for module in inside("convwright.core"):
+        for target in imported(module):
+            assert is_pure(target), f"{module} imports {target}"
 
 
-@pytest.mark.parametrize("module", inside("convwright.graph"))
-def test_graph_is_pure(module: str) -> None:
-    at_once = imported(module, inside_functions=False)
-    for target in imported(module):
-        late = target not in at_once and target.partition(".")[0] in LATE.get(module, ())
-        assert late or is_pure(target) or target.startswith("convwright.graph"), f"imports {target}"
+def test_graph_is_pure() -> None:
+    for module in inside("convwright.graph"):
+        at_once = imported(module, inside_functions=False)
+        for target in imported(module):
+            late = target not in at_once and target.partition(".")[0] in LATE.get(module, ())
+            assert late or is_pure(target) or target.startswith("convwright.graph"), f"{module} imports {target}"
 
 
 # Rooms that need no torch until a function of theirs asks for it.
 LIGHT = [module for name in ("core", "graph", "placement", "cli") for module in inside(f"convwright.{name}")]
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_torch_is_not_imported_until_it_is_needed(module: str) -> None:
-    seen, open_ = set(), {module}
-    while open_:
-        current = open_.pop()
-        seen.add(current)
-        for target in imported(current, inside_functions=False):
-            assert target.partition(".")[0] not in ("torch", "triton", "cudnn"), f"{current} imports {target}"
-            if target in MODULES and target not in seen:
-                open_.add(target)
+def test_torch_is_not_imported_until_it_is_needed() -> None:
+    for module in LIGHT:
+        seen, open_ = set(), {module}
+        while open_:
+            current = open_.pop()
+            seen.add(current)
+            for target in imported(current, inside_functions=False):
+                assert target.partition(".")[0] not in ("torch", "triton", "cudnn"), f"{current} imports {target}"
+                if target in MODULES and target not in seen:
+                    open_.add(target)
 
 
 def backend_of(module: str) -> str | None:
@@ -218,17 +218,17 @@ def backend_of(module: str) -> str | None:
     return parts[2] if parts[1:2] == ["backends"] and len(parts) > 2 and parts[2] != "registry" else None
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if backend_of(module)])
-def test_no_backend_knows_another(module: str) -> None:
-    for target in ours(module):
-        assert backend_of(target) in (None, backend_of(module)), f"{module} imports {target}"
-        assert target != "convwright.backends.registry"
-        assert room(target) not in ("tuning", "rewrites", "measuring"), f"{module} imports {target}"
+def test_no_backend_knows_another() -> None:
+    for module in [module for module in MODULES if backend_of(module)]:
+        for target in ours(module):
+            assert backend_of(target) in (None, backend_of(module)), f"{module} imports {target}"
+            assert target != "convwright.backends.registry"
+            assert room(target) not in ("tuning", "rewrites", "measuring"), f"{module} imports {target}"
 
 
-@pytest.mark.parametrize("module", inside("convwright.rewrites"))
-def test_rewrites_know_no_backend(module: str) -> None:
-    assert not {target for target in ours(module) if room(target) in ("backends", "measuring", "tuning")}
+def test_rewrites_know_no_backend() -> None:
+    for module in inside("convwright.rewrites"):
+        assert not {target for target in ours(module) if room(target) in ("backends", "measuring", "tuning")}, module
 
 
 # What tensors, modules and storages of PyTorch keep private.
@@ -240,30 +240,30 @@ _PRIVATE_OF_TORCH = {
 }
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "convwright.torch_api"])
-def test_only_torch_api_names_what_is_private_to_torch(module: str) -> None:
+def test_only_torch_api_names_what_is_private_to_torch() -> None:
     """Not by an import, nor as an attribute of what was imported, nor as one of a tensor or a module."""
-    tree = ast.parse(MODULES[module].read_text())
-    imports = list(statements(tree, inside_functions=True))
-    of_torch: set[str] = set()
-    for statement in imports:
-        home = statement.module or "" if isinstance(statement, ast.ImportFrom) else ""
-        for alias in statement.names:
-            path = f"{home}.{alias.name}".strip(".").split(".")
-            if path[0] == "torch":
-                assert not any(map(is_private, path)), f"line {statement.lineno} imports {'.'.join(path)}"
-                of_torch.add(alias.asname or (path[-1] if home else path[0]))
-    for node in ast.walk(tree):  # other names for them, as in `_aten: Any = torch.ops.aten`
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and root(node.value) in of_torch:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if isinstance(node.value, ast.Attribute):
-                of_torch |= {target.id for target in targets if isinstance(target, ast.Name)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and is_private(node.attr):
-            owner = root(node.value)
-            its_own = owner in ("self", "cls", "super()") and not isinstance(node.value, ast.Attribute)
-            theirs = owner in of_torch or (node.attr in _PRIVATE_OF_TORCH and not its_own)
-            assert not theirs, f"line {node.lineno} names {ast.unparse(node)}"
+    for module in [module for module in MODULES if module != "convwright.torch_api"]:
+        tree = ast.parse(MODULES[module].read_text())
+        imports = list(statements(tree, inside_functions=True))
+        of_torch: set[str] = set()
+        for statement in imports:
+            home = statement.module or "" if isinstance(statement, ast.ImportFrom) else ""
+            for alias in statement.names:
+                path = f"{home}.{alias.name}".strip(".").split(".")
+                if path[0] == "torch":
+                    assert not any(map(is_private, path)), f"{module}:{statement.lineno} imports {'.'.join(path)}"
+                    of_torch.add(alias.asname or (path[-1] if home else path[0]))
+        for node in ast.walk(tree):  # other names for them, as in `_aten: Any = torch.ops.aten`
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and root(node.value) in of_torch:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if isinstance(node.value, ast.Attribute):
+                    of_torch |= {target.id for target in targets if isinstance(target, ast.Name)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr):
+                owner = root(node.value)
+                its_own = owner in ("self", "cls", "super()") and not isinstance(node.value, ast.Attribute)
+                theirs = owner in of_torch or (node.attr in _PRIVATE_OF_TORCH and not its_own)
+                assert not theirs, f"{module}:{node.lineno} names {ast.unparse(node)}"
 
 
 def root(node: ast.AST) -> str:
