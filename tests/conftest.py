@@ -26,7 +26,7 @@ hypothesis.load_profile("same each time")
 
 
 # In Triton's interpreter all tests are slow, and of each only so many cases are not marked so.
-_INTERPRETED, _INTERPRETED_CASES = "triton_interpreted", 3
+_INTERPRETED, _INTERPRETED_CASES = "triton_interpreted", 2
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what ``-m "not slow"`` excludes

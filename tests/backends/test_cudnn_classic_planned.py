@@ -54,6 +54,7 @@ def unruled(path: Path, every: int) -> Iterator[tuple[ConvProblem, Arithmetic, i
                     yield problem, arithmetic, live
 
 
+@pytest.mark.first_cases(1)
 @of_the_records_cudnn
 @pytest.mark.parametrize(("path", "every"), RECORDS, ids=["before", "later"])
 def test_no_workspace_is_larger_than_its_bound(path: Path, every: int) -> None:

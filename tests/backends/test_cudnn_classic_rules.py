@@ -73,6 +73,7 @@ def test_the_record_is_large_enough(compared):
     assert len({problem for problem, *_ in compared}) >= 2000
 
 
+@pytest.mark.slow
 def test_support_is_what_cudnn_answered(compared):
     wrong = [
         (algorithm, str(problem), live, ruled)

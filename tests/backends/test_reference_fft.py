@@ -120,6 +120,7 @@ def test_tiles_are_right(problem: ConvProblem, dtype: DType, seed: int, room: in
     check(tiled(in_dtype(problem, dtype), tile), seed, tile)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     problem=problems(most_stride=1, most_room=9, least_images=1).filter(has_products),

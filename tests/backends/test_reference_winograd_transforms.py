@@ -44,6 +44,7 @@ def test_the_products_at_the_points_make_a_correlation(outputs: int) -> None:
     assert_correlates(made)
 
 
+@pytest.mark.slow
 @given(points=st.lists(fractions, min_size=2, max_size=6, unique=True))
 def test_any_points_do(points: list[Fraction]) -> None:
     assert_correlates(interpolating(points))

@@ -183,6 +183,7 @@ def test_a_single_row_is_no_loop_with_stages() -> None:
     assert products.compile("sm_90").metadata.shared <= replace(tile, stages=1).shared_bytes(problem)
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_a_launch_multiplies_by_bands_that_are_laid_once(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeCudaDriver(monkeypatch)

@@ -163,6 +163,7 @@ def test_what_is_listed_compiles_to_what_it_is_for(text: str) -> None:
         assert ("ldmatrix" in ptx) == problem.epilogue.residual, candidate.id  # which is added to what registers hold
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_for_others() -> None:
     problem = ConvProblem.parse("mb32ic64ih56oc256kh3ph1 tag:nhwc dt:fp16 ep:residual+bias+relu")

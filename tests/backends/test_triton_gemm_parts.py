@@ -171,6 +171,7 @@ def test_what_is_listed_compiles_and_fits_in_shared_memory(dtype: str, layout: s
         assert all(".local" not in compiled.asm["ptx"] for compiled in more), candidate.id
 
 
+@pytest.mark.slow
 @not_interpreted
 def test_the_bound_on_shared_memory_holds_with_six_stages() -> None:
     for tile, parts in ((Tile(128, 128, 64, 8, 6), 1), (Tile(64, 64, 64, 4, 6), 5)):

@@ -136,6 +136,7 @@ def test_a_precision_is_asked_for(run: Run) -> None:
     assert cw.load("engine", "cpu")(torch.ones(2, 3, 8, 8)).dtype is torch.float32
 
 
+@pytest.mark.slow
 def test_an_engine_may_have_buckets(run: Run) -> None:
     words = ("optimize", "models.py:small", "--out", "several", "--mode", "heuristic", "--buckets", "1,4x3x8x8")
     code, out, _ = run(*words)

@@ -53,6 +53,7 @@ def test_a_batch_between_buckets_is_padded_and_one_above_the_largest_is_split() 
         same(got, right)
 
 
+@pytest.mark.slow
 def test_what_is_planned_in_inference_mode_runs_outside_of_it() -> None:
     model, x = RandomNetwork(3), images(3, 4, 8, 8)
     with torch.inference_mode():
@@ -76,6 +77,7 @@ def test_image_sizes_are_those_of_a_bucket() -> None:
         made(images(3, 4, 8, 8).double())
 
 
+@pytest.mark.slow
 def test_layouts_follow_the_example_and_a_batch_may_lie_as_it_likes() -> None:
     model, last = convolutions(), torch.channels_last
     made = planned(model, images(1, 4, 8, 8).to(memory_format=last), [1, 4])
@@ -141,6 +143,7 @@ def test_weights_are_kept_once_and_in_files_too(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.slow
 def test_constants_that_differ_between_buckets_are_all_saved(tmp_path: Path) -> None:
     model = Net(lambda self, x: self.one(x) + torch.arange(x.shape[-1]).float().sin(), one=nn.Conv2d(4, 4, 1)).eval()
     made = planned(model, images(1, 4, 8, 8), [(1, 4, 8, 8), (2, 4, 6, 9)])
@@ -196,6 +199,7 @@ def test_new_weights_reach_all_buckets() -> None:
     assert {id(each) for each in small.held} == {id(each) for each in large.held}
 
 
+@pytest.mark.slow
 def test_a_bucket_is_profiled_and_compared() -> None:
     model = convolutions()
     made = planned(model, images(1, 4, 8, 8), [1, 4])

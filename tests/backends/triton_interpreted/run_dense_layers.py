@@ -17,10 +17,10 @@ from convwright.training.dense_stack import concatenated
 # Input channels, output channels, width, dilations, and the images' sizes: smaller than what taps reach, and larger
 # than what a program computes.
 CASES = [
-    (1, 1, 1, (1,), (1, 5, 6)),
     (1, 2, 1, (1, 2, 9, 1), (2, 9, 11)),
-    (3, 1, 1, (4, 1, 2), (1, 17, 33)),
     (2, 3, 2, (1, 3, 1), (2, 8, 7)),
+    (1, 1, 1, (1,), (1, 5, 6)),
+    (3, 1, 1, (4, 1, 2), (1, 17, 33)),
     (1, 2, 4, (2, 1), (1, 16, 16)),
 ]
 

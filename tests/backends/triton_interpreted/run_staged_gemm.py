@@ -83,6 +83,7 @@ def test_operands_may_lie_either_way(turn: int) -> None:
     comes_out_exactly(problem, smallest(problem)[turn % 2])
 
 
+@pytest.mark.slow
 # 70 channels leave a tail in the sum, 80 pixels and 20 outputs some in the tile.
 @pytest.mark.parametrize("layout", [Layout.NHWC, Layout.NCHW])
 def test_every_tile_handles_its_tails_whole_or_in_parts(layout: Layout) -> None:
@@ -100,6 +101,7 @@ def test_parts_of_a_sum_add_up(parts: int) -> None:
     comes_out_exactly(problem, in_parts(smallest(problem)[0], parts))
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("layout", [Layout.NHWC, Layout.NCHW])
 def test_parts_of_many_outputs_add_up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit_gemm_offers, "_MANY_OUTPUTS", 1)

@@ -80,6 +80,7 @@ def test_operands_may_lie_either_way(turn: int, lying: int) -> None:
     comes_out_exactly(problem, least(problem, 1 + turn // 2)[turn % 2])
 
 
+@pytest.mark.slow
 # 70 channels fill no tile, 70 pixels leave a tail in two steps, and in a part with one of them.
 @pytest.mark.parametrize("layout", [Layout.NHWC, Layout.NCHW])
 def test_every_tile_handles_its_tails(layout: Layout) -> None:
@@ -119,6 +120,7 @@ def test_many_sums_are_laid_where_they_belong(text: str, parts: int, flip: bool)
     assert torch.equal(dw, expected.flip([*range(2, expected.dim())]) if flip else expected)
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("which", WHICH)
 def test_many_sums_of_one_part_are_laid_by_another_kernel(which: int) -> None:
     """By the product each would be written into a line of its own."""

@@ -76,6 +76,7 @@ def test_operands_may_lie_either_way(x: Layout, y: Layout) -> None:
         assert torch.equal(computed_once(BACKEND.build(candidate, CPU), given), expected), candidate.id
 
 
+@pytest.mark.slow
 # 35 channels leave a tail in the sum, 35 patches one in the pixels.
 def test_every_tile_handles_its_tails() -> None:
     problem = Case((1, 35, 9, 13), (35, 35, 3, 3), padding=SAME, epilogue="bias").problem(DType.FP32)
