@@ -49,9 +49,11 @@ def test_find_prints_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: py
         "reference/gemm",
         "Nothing was measured: nothing runs in",
         "refused:",
-        "cudnn/gemm",
+        " more need an NVIDIA GPU; --refusals lists them",
     ):
         assert word in out
+    assert "cudnn/gemm" not in out
+    assert "cudnn/gemm" in run(capsys, monkeypatch, "find", PROBLEM, *CPU, "--refusals")[1]
 
 
 def test_refusals_can_be_left_out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,4 +316,4 @@ def test_as_a_process() -> None:
     command = [sys.executable, "-c", "from convwright.cli.main import main; main()", "find", PROBLEM, "--mode", "slow"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "convwright: mode must be one of heuristic, predict, predict-top, quick, full, got 'slow'\n"
+    assert done.stderr == "convwright: --mode must be one of heuristic, predict, predict-top, quick, full, got 'slow'\n"
