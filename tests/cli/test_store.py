@@ -216,7 +216,7 @@ def test_a_bad_import_is_one_sentence_and_takes_nothing_in(run: Run, tmp_path: P
     file.write_text(file.read_text() + "nonsense\n")
     code, out, err = run("import", str(file), store=other)
     assert (code, out) == (2, "")
-    assert err.startswith(f"convwright: line 6 of {file} is no line of exported findings")
+    assert err.startswith(f"convwright: line 6 of {file} is not a line of exported findings")
     assert err.count("\n") == 1
     assert names(other) == set()
 
@@ -311,7 +311,9 @@ def test_a_store_is_not_exported_over_itself(run: Run, path: Path, tmp_path: Pat
     for target in (path, linked):
         code, out, err = run("export", str(target))
         assert (code, out) == (2, "")
-        assert err == f"convwright: {target} is the store itself, which an export would overwrite: choose another file\n"
+        assert (
+            err == f"convwright: {target} is the store itself, which an export would overwrite: choose another file\n"
+        )
     assert len(names(path)) == 2
 
 
@@ -364,4 +366,4 @@ def test_a_pipe_is_no_store_and_nobody_waits_for_it(run: Run, tmp_path: Path, mo
     for given in (pipe, None):
         code, out, err = run(store=given)
         assert (code > 0, out) == (True, "")
-        assert f"{pipe} is not a store of findings: it is no regular file" in err
+        assert f"{pipe} is no store of findings: it is no regular file" in err

@@ -241,7 +241,7 @@ ESTIMATE = Estimate("net", "fast", 1, time(1.0), 10)
         (([ONCE], [FAST], [ESTIMATE, ESTIMATE]), "two estimates are of 'net on fast with batch 1'"),
         (([ONCE], [FAST], [], "speed"), "objective must be one of makespan, energy, latency, cost, got 'speed'"),
         (([ONCE], [FAST], [], "cost"), "cost needs the price_per_hour of every device, and device 'fast' has none"),
-        (([ONCE], [FAST], [], "latency"), "latency is that of streams, and no job has a rate_per_s"),
+        (([ONCE], [FAST], [], "latency"), "latency needs a stream, and no job has a rate_per_s"),
     ],
 )
 def test_bad_questions(arguments: tuple[object, ...], sentence: str) -> None:

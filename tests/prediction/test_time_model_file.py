@@ -54,7 +54,7 @@ def header(text: str) -> np.ndarray:
     ("arrays", "told"),
     [
         ({"header": None}, "it has no header"),
-        ({"header": header("{")}, "no strict JSON"),
+        ({"header": header("{")}, "not strict JSON"),
         ({"header": header('{"schema": "x"}')}, "must have the schema 'convwright time model 2', got 'x'"),
         ({"header": header("[1]")}, "must have the schema 'convwright time model 2', got None"),
         ({"header": header('{"schema": "convwright time model 2"}')}, "its header lacks"),

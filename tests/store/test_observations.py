@@ -178,7 +178,7 @@ def test_a_bad_line_is_refused_with_its_number(changes: dict[str, object], why: 
     with Store.open(None) as store:
         with pytest.raises(BadInput) as raised:
             store.load(io.StringIO(changed(**changes)))
-        assert str(raised.value).startswith("line 2 of the file is no line of exported findings: ")
+        assert str(raised.value).startswith("line 2 of the file is not a line of exported findings: ")
         assert why in str(raised.value)
         assert "\n" not in str(raised.value)
         assert store.observed(DEVICE) == 0

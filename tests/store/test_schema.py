@@ -233,7 +233,7 @@ def test_who_is_told_hears_of_a_corrupt_file(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused_and_left_alone(tmp_path: Path) -> None:
     path, told, content = tmp_path / "thesis.txt", list[str](), b"a thesis, of which there is no other copy" * 100
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"thesis\.txt is not a store of findings, but a file of another kind"):
+    with pytest.raises(StoreError, match=r"thesis\.txt is no store of findings, but a file of another kind"):
         Store.open(path)
     with Store.open(path, tell=told.append) as store:
         assert not store.in_file
@@ -351,7 +351,7 @@ def test_a_store_whose_log_holds_all_is_opened(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
     pipe, told = tmp_path / "pipe", list[str]()
     os.mkfifo(pipe)
-    with pytest.raises(StoreError, match=r"pipe is not a store of findings: it is no regular file, but a pipe"):
+    with pytest.raises(StoreError, match=r"pipe is no store of findings: it is no regular file, but a pipe"):
         Store.open(pipe)
     with Store.open(pipe, tell=told.append) as store:
         assert not store.in_file

@@ -189,7 +189,7 @@ def test_a_bad_line_is_one_sentence_with_its_number_and_nothing_comes_in(
     with pytest.raises(BadInput) as raised:
         loaded(other, *lines(store), bad)
     sentence = str(raised.value)
-    assert "line 5 of the file is no line of exported findings: " in sentence
+    assert "line 5 of the file is not a line of exported findings: " in sentence
     assert reason in sentence
     assert "line 1" not in sentence
     assert "\n" not in sentence
@@ -232,7 +232,7 @@ def test_bytes_that_are_no_text_are_a_bad_line(other: Store, tmp_path: Path) -> 
     path = tmp_path / "findings.jsonl"
     path.write_bytes(f"{SCHEMA}\n{finding(1.0)}\n".encode() + b'{"kind": "\xff"}\n')
     with pytest.raises(
-        BadInput, match=f"line 3 of {path} is no line of exported findings: the byte 0xff at .* is no text in UTF-8"
+        BadInput, match=f"line 3 of {path} is not a line of exported findings: the byte 0xff at .* is no text in UTF-8"
     ):
         other.load(path)
     assert lines(other) == [SCHEMA]
@@ -385,5 +385,5 @@ def test_what_is_said_of_a_bad_line_holds_none(bad: str, other: Store) -> None:
 def test_negative_sizes_and_absurd_counts_do_not_come_in(changed: dict[str, Any], said: str, other: Store) -> None:
     with pytest.raises(BadInput) as raised:
         loaded(other, SCHEMA, finding(1.0), finding(1.0, measurement=wrong(**changed)))
-    assert str(raised.value).startswith(f"line 3 of the file is no line of exported findings: {said}")
+    assert str(raised.value).startswith(f"line 3 of the file is not a line of exported findings: {said}")
     assert lines(other) == [SCHEMA]

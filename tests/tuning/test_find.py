@@ -269,7 +269,8 @@ def test_a_device_elsewhere_is_listed_and_nothing_runs(store: Store, fake: FakeT
     assert found.choice is None
     assert found.mode is Mode.HEURISTIC
     forbidden = "computes in fp16-acc32, allowed are 3xfp16, 3xtf32, fp32, fp64, scaled-fp16, tf32"
-    assert {verdict.reason for verdict in found.verdicts} <= {"was not measured: NVIDIA H200 is elsewhere", forbidden}
+    absent = "was not measured: NVIDIA H200 is not in this machine"
+    assert {verdict.reason for verdict in found.verdicts} <= {absent, forbidden}
     ids = {verdict.finding.candidate.id for verdict in found.verdicts}
     assert GEMM in ids
     refused = {refusal.id: refusal.reason for refusal in found.refusals}

@@ -53,7 +53,7 @@ def _check_window(problem: ConvProblem, rank: int) -> None:
     whole_numbers("dilation", problem.dilation)
     for sides in problem.padding:
         if len(whole_numbers("padding", sides)) != 2:
-            raise BadInput(f"`padding` must have a pair (before, behind) per spatial dimension, got {problem.padding}")
+            raise BadInput(f"`padding` must have a pair (before, after) per spatial dimension, got {problem.padding}")
 
 
 def _check_positive(problem: ConvProblem) -> None:

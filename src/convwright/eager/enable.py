@@ -208,9 +208,9 @@ def stand_in(form: Form) -> Any:
         ):  # fmt: skip
             return own(*given, **named)
         if len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN:
-            told = _who_is_told(*given, *named.values())
-            if told is not None:
-                _refuse_algorithm_for(form, told)
+            operand = _overriding_operand(*given, *named.values())
+            if operand is not None:
+                _refuse_algorithm_for(form, operand)
                 return own(*given, **named)  # an object that overrides functions expects the call as it was made
         if named and not arguments.issuperset(named):
             return own(*given, **named)  # PyTorch refuses arguments that only ours takes
@@ -229,15 +229,15 @@ def stand_in(form: Form) -> Any:
     return function
 
 
-def _who_is_told(*given: object) -> object | None:
+def _overriding_operand(*given: object) -> object | None:
     """The first operand that overrides PyTorch's functions, if any."""
     return next((each for each in given if type(each) not in PLAIN and hasattr(each, "__torch_function__")), None)
 
 
-def _refuse_algorithm_for(form: Form, told: object) -> None:
+def _refuse_algorithm_for(form: Form, operand: object) -> None:
     """Refuse an algorithm if an operand is no tensor, such as a proxy of a trace: then nothing is computed."""
-    if isinstance(told, Tensor):
-        refuse_algorithm(form, _AS_WRITTEN, f"an operand is a {type(told).__name__}, and no plain tensor")
+    if isinstance(operand, Tensor):
+        refuse_algorithm(form, _AS_WRITTEN, f"an operand is a {type(operand).__name__}, and no plain tensor")
 
 
 def _in_torchs_words(*_: object) -> None:

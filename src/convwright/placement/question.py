@@ -71,9 +71,9 @@ def check_question(question: Question) -> None:
             if device.price_per_hour is None:
                 raise BadInput(f"cost needs the price_per_hour of every device, and device {device.name!r} has none")
     if question.needs(Objective.LATENCY) and not any(job.is_stream for job in question.jobs):
-        raise BadInput("latency is that of streams, and no job has a rate_per_s")
+        raise BadInput("latency needs a stream, and no job has a rate_per_s")
     if question.objective is Objective.MAKESPAN and all(job.is_stream for job in question.jobs):
-        raise BadInput("makespan is that of jobs that are run once, and no job has images")
+        raise BadInput("makespan needs a job that runs once, and no job has images")
 
 
 def _check_estimates(question: Question) -> None:

@@ -49,7 +49,7 @@ def connect(path: Path | None) -> Opened:
     if path is None:
         return in_memory(None)
     if is_irregular(path):
-        raise StoreError(f"{path} is not a store of findings: it is {IRREGULAR}; {_ANOTHER}")
+        raise StoreError(f"{path} is no store of findings: it is {IRREGULAR}; {_ANOTHER}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _open_or_replace(path)
@@ -106,7 +106,7 @@ def set_aside(path: Path) -> str | None:
         if not path.exists() or _is_sound(path):
             return None
         if is_of_another_kind(path):
-            raise StoreError(f"{path} is not a store of findings, but a file of another kind; {_ANOTHER}")
+            raise StoreError(f"{path} is no store of findings, but a file of another kind; {_ANOTHER}")
         target = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         for suffix in ("-wal", "-shm"):
             log = path.with_name(path.name + suffix)

@@ -123,7 +123,9 @@ def _measured(
 
 
 def _why_nothing_runs(search: Search) -> str:
-    return f"nothing runs in mode {search.mode}" if search.device.present else f"{search.device.name} is elsewhere"
+    if search.device.present:
+        return f"nothing runs in mode {search.mode}"
+    return f"{search.device.name} is not in this machine"
 
 
 def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], why: str) -> Findings:

@@ -120,7 +120,7 @@ _around = _Around()
 
 
 @contextmanager
-def told(around: Around) -> Iterator[None]:
+def intercepted(around: Around) -> Iterator[None]:
     """Inside, calls of this thread that combine several of PyTorch's functions go to ``around(call, compute)``."""
     before, _around.by = _around.by, around
     try:

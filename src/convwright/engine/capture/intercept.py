@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from convwright import torch_api
 from convwright.eager.calls.call import Call
-from convwright.eager.running.pytorchs_own import is_transformed, told
+from convwright.eager.running.pytorchs_own import intercepted, is_transformed
 from convwright.uncompiled import uncompiled
 
 _aten = torch.ops.aten
@@ -84,7 +84,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(told(functions.around))
+        stack.enter_context(intercepted(functions.around))
         stack.enter_context(_Operators(watcher, functions))
         stack.enter_context(functions)
         yield
@@ -94,7 +94,7 @@ class _Functions(TorchFunctionMode):
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
         self.watcher = watcher
-        self.told = False  # whether the current convolution was reported
+        self.reported = False  # whether the current convolution was reported
         self.silent = False  # while one of our own calls, already reported, is computed
 
     def __torch_function__(
@@ -107,11 +107,11 @@ class _Functions(TorchFunctionMode):
             result = func(*args, **kwargs)
             self.watcher.function(func, args, kwargs, result)
             return result
-        self.told = True
+        self.reported = True
         try:
             result = func(*args, **kwargs)
         finally:
-            self.told = False
+            self.reported = False
         self.watcher.convolution(_call(func, _FUNCTIONS[func], args, kwargs), result)
         return result
 
@@ -143,7 +143,7 @@ class _Operators(torch_api.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _OPERATORS and not (self.functions.told or self.functions.silent):
+        if func in _OPERATORS and not (self.functions.reported or self.functions.silent):
             self.watcher.convolution(_call(func, _OPERATORS[func], args, kwargs or {}), result)
         return result
 

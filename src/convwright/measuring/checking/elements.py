@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convwright.core.direction import Direction, Role
 from convwright.core.problem import ConvProblem
-from convwright.measuring.checking.exact import Pair, behind, multiplied
+from convwright.measuring.checking.exact import Pair, multiplied, with_epilogue
 from convwright.measuring.checking.reference import Reference, readable
 
 # A CPU gathers and multiplies about 50 products a microsecond in float64: 10 ms for one kind of data.
@@ -83,7 +83,7 @@ def sampled_convolution(problem: ConvProblem, tensors: Mapping[Role, Tensor], *,
     sums = [_sums(problem, pairs, part) for part in parts]
     empty = torch.zeros(0, dtype=torch.float64, device=device)
     y64, scale = (torch.cat([each[which] for each in sums] or [empty]) for which in (0, 1))
-    y64, scale = behind(problem, y64, scale, dict(_taken(problem, tensors, elements)))
+    y64, scale = with_epilogue(problem, y64, scale, dict(_taken(problem, tensors, elements)))
     return Reference(problem, elements, y64, scale, direction.output, Reference.of_bias(problem, tensors))
 
 

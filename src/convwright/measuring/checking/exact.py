@@ -50,7 +50,7 @@ def multiplied(problem: ConvProblem, tensors: Mapping[Role, Tensor]) -> tuple[Pa
     return (given[first], given[second]), (scaled[first], scaled[second])
 
 
-def behind(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Role, Tensor]) -> Pair:
+def with_epilogue(problem: ConvProblem, sums: Tensor, scale: Tensor, taken: Mapping[Role, Tensor]) -> Pair:
     """The result after the epilogue and the scale of its errors, from a convolution's sums and its products'
     magnitudes.
 

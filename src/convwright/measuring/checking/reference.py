@@ -14,7 +14,7 @@ from convwright.core.direction import Direction, Role
 from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.epilogue_math import per_channel
-from convwright.measuring.checking.exact import behind, bias_sums, multiplied
+from convwright.measuring.checking.exact import bias_sums, multiplied, with_epilogue
 
 # Above these FLOPs the reference covers slices: float64 is slow on CPUs, and outputs take 16 bytes an element.
 _MOST_FLOPS = {"cpu": 2e9, "cuda": 2e11}
@@ -127,7 +127,7 @@ class Reference:
         with torch.no_grad():
             given, scaled = multiplied(problem, exact)
             sums, scale = convolve(problem, *given, groups), convolve(problem, *scaled, groups)
-            y64, scale = behind(
+            y64, scale = with_epilogue(
                 problem, sums, scale, {role: _met(role, tensor, sums) for role, tensor in exact.items()}
             )
         return cls(problem, sample, y64, scale, problem.direction.output, cls.of_bias(problem, tensors))
@@ -144,7 +144,7 @@ def whole_convolution(problem: ConvProblem, exact: Mapping[Role, Tensor]) -> Ten
     """The whole result for float64 operands, without its scale."""
     first, second = (exact[role] for role in problem.direction.operands)
     sums = _PRODUCT[problem.direction](problem, first, second, problem.groups)
-    return behind(problem, sums, sums, {role: _met(role, tensor, sums) for role, tensor in exact.items()})[0]
+    return with_epilogue(problem, sums, sums, {role: _met(role, tensor, sums) for role, tensor in exact.items()})[0]
 
 
 def readable(tensor: Tensor) -> Tensor:
