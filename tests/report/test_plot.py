@@ -158,6 +158,12 @@ def test_one_wide_interval_does_not_stretch_the_axis_and_is_marked(tmp_path: Pat
         assert "interval beyond the axis" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def test_intervals_of_which_most_are_worthless_do_not_stretch_it_either(tmp_path: Path, figures: list) -> None:
+    curve = Curve("a", (1.0, 2.0, 3.0), (around(10.0), Interval(11.0, 0.0, 5e4), Interval(12.0, 0.0, 9e9)))
+    draw_chart(Chart("", "ih", (curve,)), tmp_path / "chart.png")
+    assert axes_of(figures[0]).get_ylim()[1] < 50.0
+
+
 def test_intervals_that_are_all_wide_are_shown_whole(tmp_path: Path, figures: list) -> None:
     curve = Curve("a", (1.0, 2.0, 3.0), tuple(Interval(us, us / 2, 1.9 * us) for us in (10.0, 11.0, 12.0)))
     draw_chart(Chart("", "ih", (curve,)), tmp_path / "chart.png")

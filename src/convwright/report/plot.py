@@ -32,8 +32,8 @@ _DATES = {".svg": "Date", ".pdf": "CreationDate"}
 # So many times as high as what is to be seen in it is the drawing of a fit.
 _ROOM = 1.3
 _MOST_NAMES = 40
-# The axis of times goes on by this factor beyond all values.
-_BEYOND = 1.5
+# The axis of times goes on by this factor beyond all values and most intervals, but by no more than the other.
+_BEYOND, _MOST_BEYOND = 1.5, 3.0
 # Below this part of an even axis a note stands above its point.
 _LOW = 0.1
 # From so many powers of ten on, an axis has ticks at those alone.
@@ -143,7 +143,7 @@ def _shown(chart: Chart, *, logarithmic: bool) -> tuple[float, float]:
         return 0.0, 1.0
     above = median(each.high / each.value for each in known)
     below = median(each.value / each.low if each.low > 0 else inf for each in known)
-    above, below = (_BEYOND * factor if isfinite(factor) else _BEYOND for factor in (above, below))
+    above, below = (min(_BEYOND * factor, _MOST_BEYOND) for factor in (above, below))
     least, most = min(each.value for each in known), max(each.value for each in known)
     return (least / below if logarithmic else 0.0), most * above
 

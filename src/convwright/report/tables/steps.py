@@ -27,7 +27,7 @@ from convwright.report.words.sheet import Sheet
 Planned = Engine | PlannedEngine | BucketedEngine | PartialEngine
 
 _COLUMNS = ("part", "step", "runs", "type", "layout", "µs", "between", "known", "limit", "next best", "why")
-_KEPT = ("step", "µs", "runs", "between", "known")
+_KEPT = ("step", "µs", "runs", "between", "known", "why")
 _FOLDED = ("part", "step", "runs", "next best", "why")
 _LEFT = ("type", "layout", "known")
 _UNKNOWN = "–"
