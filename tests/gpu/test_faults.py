@@ -152,8 +152,8 @@ def test_in_a_forked_child_the_error_is_pytorchs_own() -> None:
     assert "still there" not in own
     assert said.partition(":")[0] == own.partition(":")[0]
     assert in_child(lambda: cw.conv2d(x, w, algorithm="cudnn/gemm")) == (
-        "Refused: cudnn/gemm cannot serve this call, which needs PyTorch's own functions, since this process was forked "
-        "off one that used CUDA"
+        "Refused: cudnn/gemm cannot serve this call, which needs PyTorch's own functions, since this process was "
+        "forked off one that used CUDA"
     )
 
     def on_the_cpu() -> bool:
