@@ -60,16 +60,15 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY) ## Show what convwright does, in less than a minute.
-	@echo; echo "== What convwright sees on this machine"
-	@$(DEMO) $(BIN)/convwright show-env
 	@echo; echo "== What there is to gain in a small model, which is not changed"
 	@$(DEMO) $(BIN)/convwright advise examples/advise_model.py:small --top 3
-	@echo; echo "== Every way of computing a small convolution on the CPU, measured in 200 ms"
-	@$(DEMO) $(BIN)/convwright find ic16ih32oc32kh3ph1 --device cpu --mode quick --no-refusals
-	@echo; echo "== Every way of computing a larger one on an H200, which need not be in this machine; nothing runs"
-	@$(DEMO) $(BIN)/convwright find mb32ic256ih14oc256kh3ph1 --dtype fp16 --layout nhwc --device h200 --mode heuristic
-	@echo; echo "== From Python: examples/first_look.py"
-	@$(DEMO) $(PY) examples/first_look.py
+	@echo; echo "== The same network planned as a whole"
+	@$(DEMO) $(BIN)/convwright optimize examples/advise_model.py:small
+	@echo; echo "== The best ways to run one convolution on the CPU, measured in 200 ms"
+	@$(DEMO) $(BIN)/convwright find ic16ih32oc32kh3ph1 --device cpu --mode quick --top 5 --no-refusals
+	@echo; echo "== What an H200 would run, which need not be in this machine"
+	@$(DEMO) $(BIN)/convwright find mb32ic256ih14oc256kh3ph1 --dtype fp16 --layout nhwc --device h200 --mode predict \
+		--top 5 --no-refusals
 
 # Types are checked while tests run: that keeps one core busy for most of a minute. A test that fails beside others has
 # a second try by itself, since some wait for processes, which a busy machine may hold up; both are told.
