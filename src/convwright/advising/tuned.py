@@ -166,9 +166,9 @@ def tune(
 
     ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the
     gradients that a training step needs, and the problems in which a kernel fuses an activation's derivative with them.
-    ``layers`` chooses layers by a pattern for their names, as "d1.*". ``budget_us`` is for each problem, by default
-    that of ``mode``. Findings go to the store problem by problem: Ctrl-C loses only the problem at hand, and the next
-    run goes on from there.
+    ``layers`` chooses layers by a pattern for their names, as "d1.*". ``budget_us`` is the time for each problem;
+    the default depends on ``mode``. Each problem's findings are stored when its search ends: Ctrl-C loses only the
+    current problem, and the next run continues from there.
 
     With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
     That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its

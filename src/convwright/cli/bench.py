@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from convwright.cli.choices import Aim, ObjectiveOption, QuickModeOption
 from convwright.cli.interrupt import stopped
 from convwright.cli.output_form import AsCsv, AsMarkdown, check_form, print_rows
 from convwright.cli.problem_text import direction_word, layout_word
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -132,7 +131,7 @@ def bench(
         if resume and out is None:
             raise BadInput("--resume goes on with the file that --out names, got no --out")
         budget_us = None if budget is None else budget * 1e6
-        chosen = nullcontext(None) if path is None else opened(path, new=True)
+        chosen = asked_for(path, new=True)
         with chosen as named, using(Store.open(None) if fresh else named) as store:
             problems = [row.problem for row in suite.rows]
             upcoming = Upcoming(problems, asked.device, policy, mode=wanted, store=store, budget_us=budget_us)

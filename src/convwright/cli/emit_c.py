@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from convwright.cli.problem_text import complete
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
 
@@ -74,7 +73,7 @@ def emit_c(
     from convwright.emit.chosen import AUTO
     from convwright.emit.one import emit_c as emit
 
-    with nullcontext(None) if path is None else opened(path, reads=True) as store:
+    with asked_for(path, reads=True) as store:
         if asked is None:
             emitted = emit_c_dynamic(
                 None if table is None else _problems(table, dtype, layout, epilogue),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from convwright.cli.interrupt import stoppable
 from convwright.cli.output_form import AsCsv, AsMarkdown, Top, check_form, print_rows
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -156,7 +155,7 @@ def find(
             _print_reason(posed, why, device, as_json=as_json)
         return
     done = stoppable("before the search was done, of which nothing is kept")
-    kept = nullcontext(None) if path is None else opened(path, new=True)
+    kept = asked_for(path, new=True)
     with with_tf32(tf32), done, kept as store, progress_bar() as bar:
         found = search(
             posed, device=device, mode=wanted, policy=policy, budget_us=None if budget is None else budget * 1e6,

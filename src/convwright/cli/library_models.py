@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _TARGET = re.compile(r"(timm|torchvision):(.*)")
 # Without them a model is made without a request to a server.
 _NO_WEIGHTS = ("weights", "weights_backbone")
+_LISTING = {"timm": "list_models()", "torchvision": "models.list_models()"}
 
 
 def names_library_model(target: str) -> bool:
@@ -46,9 +47,6 @@ def library_model(target: str) -> nn.Module:
         return _made(module, library, name)
     except Exception as error:  # whatever a library raises
         raise BadInput(f"{target!r} cannot be made: {in_words(error)}") from error
-
-
-_LISTING = {"timm": "list_models()", "torchvision": "models.list_models()"}
 
 
 def _made(module: ModuleType, library: str, name: str) -> nn.Module:

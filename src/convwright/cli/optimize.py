@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from convwright.cli.advise import LOADING, MAKING, TARGET
 from convwright.cli.choices import MODE_HELP, Precision, SearchMode
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, model_and_example
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace, MemoryBudget
 from convwright.errors import BadInput
@@ -95,7 +94,7 @@ def optimize(
         raise BadInput("--plan-only compiles nothing, so that --kernels would be ignored")
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
-    chosen = nullcontext(None) if path is None else opened(path, new=True)
+    chosen = asked_for(path, new=True)
     with kept, running(target, as_json=False), chosen as store, progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.engine.buckets.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan

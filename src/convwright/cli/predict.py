@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, Top, check_form
 from convwright.cli.predict_model import names_model, run_model
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -93,7 +92,7 @@ def predict(
             layout=layout, direction=direction, epilogue=epilogue, max_workspace=max_workspace, model=model,
             algorithm=algorithm, sweep=sweep, plot=plot,
         )  # fmt: skip
-        kept = nullcontext(None) if path is None else opened(path, reads=True)
+        kept = asked_for(path, reads=True)
         with with_tf32(tf32), kept as store:
             run_model(
                 problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=precision,
@@ -125,7 +124,7 @@ def predict(
         from convwright.report.plot import check
 
         check(plot)
-    kept = nullcontext(None) if path is None else opened(path, reads=True)
+    kept = asked_for(path, reads=True)
     with with_tf32(tf32), kept as store:
         if sweep is not None:
             from convwright.api.predicted_sweep import predict_sweep

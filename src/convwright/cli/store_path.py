@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +25,11 @@ StorePath = Annotated[
         "By default CONVWRIGHT_STORE, or findings.sqlite in the cache.",
     ),
 ]
+
+
+def asked_for(given: str | None, *, new: bool = False, reads: bool = False) -> AbstractContextManager[Store | None]:
+    """The store that is ``given``, as ``opened`` opens it; None, which stands for the process's own, without one."""
+    return nullcontext(None) if given is None else opened(given, new=new, reads=reads)
 
 
 @contextmanager

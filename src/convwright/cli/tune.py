@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from convwright.cli.choices import Aim, ModeOption, ObjectiveOption
 from convwright.cli.interrupt import kept_or_not, stoppable, stopped
 from convwright.cli.model_target import InputShape, subject_of
 from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, check_form, print_rows
-from convwright.cli.store_path import StorePath, opened
+from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.errors import BadInput
@@ -75,7 +74,7 @@ def tune(
     )
     done, steps = 0, 0
     early = stoppable("before the first problem")
-    kept = nullcontext(None) if path is None else opened(path, new=True)
+    kept = asked_for(path, new=True)
     quiet = as_json or as_csv or as_markdown
     with early, running(target, as_json=quiet), kept as store, progress_bar(LOADING) as bar, with_tf32(tf32):
         from convwright.advising.tuned import tune as search

@@ -146,8 +146,8 @@ class Configurable(Protocol):
         ...
 
     def variants(self, candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
-        """Configurations close to that of ``candidate``, listed or not, nearest first, until ``goes_on`` says no:
-        finding the next one may take long."""
+        """Other configurations similar to the ``candidate``'s, listed or not, the most similar first. ``goes_on`` is
+        asked before each one, since finding it may take long; False ends the iteration."""
         ...
 
 

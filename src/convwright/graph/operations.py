@@ -17,8 +17,8 @@ from convwright.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Foreign(Record):
-    """An operator of PyTorch, by name. ``arguments`` is strict JSON of its positional and keyword arguments, in which
-    ``{"tensor": 0}`` stands for the first of ``inputs``. Outputs beyond ``results`` are dropped."""
+    """An operator of PyTorch, by name. ``arguments`` holds its positional and keyword arguments as strict JSON; the
+    first tensor of ``inputs`` is written as ``{"tensor": 0}``. Outputs that are not in ``results`` are dropped."""
 
     kind: ClassVar[str] = "foreign"
 

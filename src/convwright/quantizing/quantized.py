@@ -62,10 +62,10 @@ class QuantizedLayer:
 class Quantized:
     """What ``quantize`` gives back: the ``model`` in int8, a copy in evaluation mode, and what became of each layer.
 
-    ``error`` is how far the model's outputs on the samples are from those of the model that was given (relative L2
-    over all samples; of several outputs that of the worst; None where it gives none in floating point). ``times`` are
-    those of a run on the first sample, as the model was and in int8; None where no layer is in int8, or where
-    ``untimed`` says why.
+    ``error`` compares the outputs on the samples with the original model's, as a relative L2 error over all samples.
+    With several outputs it is the largest error; without an output in floating point it is None. ``times`` holds the
+    times of a run on the first sample, of the original model and of the model in int8. It is None if no layer is in
+    int8, or if the runs could not be timed; ``untimed`` then says why.
     """
 
     model: nn.Module

@@ -1,6 +1,6 @@
 """The interface of the store's database, with two implementations: an SQLite file, and a PostgreSQL server.
 
-Statements work on both: ``?`` stands for values, and ``ON CONFLICT`` replaces a row.
+Statements work on both. They mark each value with ``?``, and replace a row by ``ON CONFLICT``.
 """
 
 from __future__ import annotations

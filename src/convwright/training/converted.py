@@ -45,8 +45,8 @@ _FORMS: dict[Any, tuple[bool, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a layer is to be computed with: algorithms by direction, None being that of the call, and a policy. Unless
-    it is ``strict``, what an algorithm cannot compute is chosen freely."""
+    """How to compute a layer: algorithms by direction, and a policy. The key None stands for the direction of the
+    call. Unless it is ``strict``, the choice is free for a problem that an algorithm cannot compute."""
 
     algorithms: Mapping[Direction | None, str]
     policy: Policy | None
@@ -58,11 +58,7 @@ class Wish:
     def around(self, own: Direction) -> AbstractContextManager[None]:
         """What has to be open around a call whose own direction is ``own``."""
         forward, backward_data, backward_weight = (self.named(direction, own) or AUTO for direction in Direction)
-        return asking(
-            algorithms_of(
-                forward=forward, backward_data=backward_data, backward_weight=backward_weight, strict=self.strict
-            )
-        )
+        return asking(algorithms_of(forward, backward_data, backward_weight, self.strict))
 
     def named(self, direction: Direction, own: Direction) -> str | None:
         return self.algorithms.get(direction) or (self.algorithms.get(None) if direction is own else None)

@@ -109,9 +109,11 @@ class DenseStack:
 
     def calls(self, buffer: Tensor, parameters: Sequence[Tensor]) -> Iterator[Call]:
         """One convolution after the other."""
-        for w, bias, dilation in self.layers(parameters):
-            read, out = buffer[:, : w.shape[1]], buffer[:, w.shape[1] : w.shape[1] + w.shape[0]] if dilation else None
+        *layers, _ = self.layers(parameters)
+        for w, bias, dilation in layers:
+            read, out = buffer[:, : w.shape[1]], buffer[:, w.shape[1] : w.shape[1] + w.shape[0]]
             yield Call(self.form, self.padded(read, dilation), w, bias, None, out, self._request(dilation))
+        yield self.last_call(buffer, parameters)
 
     def last_call(self, buffer: Tensor, parameters: Sequence[Tensor]) -> Call:
         w, bias = parameters[-2:]

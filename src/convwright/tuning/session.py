@@ -298,8 +298,8 @@ class Session:
         return _same(own)
 
     def _remembered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer | None:
-        """The choice from earlier searches, if their findings can be trusted. Where calls search, those searches must
-        be done; elsewhere any measurement counts."""
+        """The choice from earlier findings, if they can be trusted. On a device on which calls search, it needs a
+        finished search. On any other device, any measurement is enough."""
         if settings().trust is not Trust.TRUST:
             return None
         search = self._asked(key.problem, device, key.policy)

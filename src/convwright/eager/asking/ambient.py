@@ -40,8 +40,9 @@ class Algorithms:
 
 
 @cache
-def _wanted(forward: str, backward_data: str, backward_weight: str, strict: bool) -> Algorithms:
-    """One object for equal wishes, so that what was decided in one context is found again in the next."""
+def algorithms_of(forward: str, backward_data: str, backward_weight: str, strict: bool) -> Algorithms:
+    """The algorithms of these names, which must have been checked. Equal names give one object, so that what was
+    decided in one context is found again in the next."""
     named = zip(Direction, (forward, backward_data, backward_weight), strict=True)
     return Algorithms({direction: None if name == AUTO else name for direction, name in named}, strict)
 
@@ -121,7 +122,7 @@ def algorithms(
             check_known(name, f"`{direction}`")
     if not isinstance(strict, bool):
         raise BadInput(f"`strict` must be True or False, got {brief(strict)}")
-    wanted = _wanted(forward, backward_data, backward_weight, strict)
+    wanted = algorithms_of(forward, backward_data, backward_weight, strict)
     with asking(wanted):
         yield
     if set(named.values()) != {AUTO}:
@@ -138,11 +139,6 @@ def asking(wanted: Algorithms) -> Iterator[None]:
     finally:
         contexts.count(-1)
         _asked.reset(token)
-
-
-def algorithms_of(*, forward: str, backward_data: str, backward_weight: str, strict: bool) -> Algorithms:
-    """The same object for the same names, which must have been checked."""
-    return _wanted(forward, backward_data, backward_weight, strict)
 
 
 def _warn_if_ignored(wanted: Algorithms) -> None:
@@ -166,7 +162,7 @@ def freely(direction: Direction) -> Iterator[None]:
         yield
         return
     names = [AUTO if each is direction else around.get(each) or AUTO for each in Direction]
-    token = _asked.set(None if set(names) == {AUTO} else _wanted(*names, around.strict))
+    token = _asked.set(None if set(names) == {AUTO} else algorithms_of(*names, around.strict))
     try:
         yield
     finally:

@@ -87,7 +87,7 @@ def _offered(member: Backend) -> set[str]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """The known name most like this one. Who left out the backend means what is behind it."""
+    """The known name most like this one. A name without a backend is compared with the part after the slash."""
     by_word = {each if "/" in name else each.rpartition("/")[2]: each for each in reversed(names)}
     near = get_close_matches(name, by_word, n=1)
     return f"; the nearest is {by_word[near[0]]!r}" if near else f"; there are {', '.join(names)}"

@@ -51,10 +51,10 @@ class Budget:
         """The cheapest assignment of least peak memory, or a refusal that names this peak."""
         storage = self._footprints.storage
         frugal = [
-            (choice, order) for order in self._orders if (choice := least(self._problem, storage(order))) is not None
-        ]
-        choice, order = min(frugal, key=lambda each: nbytes(self._made(*each), self._footprints))
-        smallest = self._made(choice, order)
+            (self._made(choice, order), choice, order) for order in self._orders
+            if (choice := least(self._problem, storage(order))) is not None
+        ]  # fmt: skip
+        smallest, choice, order = min(frugal, key=lambda each: nbytes(each[0], self._footprints))
         if (needed := nbytes(smallest, self._footprints)) > self._budget:
             raise Refused(
                 f"the network does not fit into a memory budget of {self._budget:,} bytes: the smallest possible is "

@@ -15,7 +15,7 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.graph.operations import Foreign
 from convwright.tuning.trials.search_input import Progress
 
-# A candidate and the time of one call. None stands for an operator of PyTorch.
+# A candidate, or None for an operator of PyTorch, and the time of one call.
 TimedCandidate = tuple[Candidate | None, Interval]
 # The least time of a step that was not measured, so that no plan gets needless steps.
 _SOME_US = 1.0

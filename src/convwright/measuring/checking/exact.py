@@ -22,8 +22,8 @@ Pair = tuple[Tensor, Tensor]
 
 
 def before_activation(problem: ConvProblem, dy: Tensor, z: Tensor | None) -> Pair:
-    """dy multiplied by the activation's derivative, and the scale of its errors: its magnitude, or that of dy if
-    computing the derivative has rounding errors of its own."""
+    """dy multiplied by the activation's derivative, and the scale of the product's errors: the magnitude of the
+    product, or of dy if computing the derivative has rounding errors of its own."""
     dy = dy.double()
     if z is None:
         return dy, dy.abs()

@@ -36,9 +36,7 @@ def print_findings(found: Findings, console: Console, *, refusals: bool | None =
     if (said := too_large_sentence(found.problem, found.device)) is not None:
         console.print(Text(said, style="yellow"))
     why, listed = _why_nothing(found), _listed(found)
-    console.print(findings_sheet(found, console.width).first(top).table(console.width))
-    if top is not None and len(listed) > top:
-        console.print(Text(f"and {len(listed) - top} more, which --top hides", style="dim"))
+    findings_sheet(found, console.width).print_to(console, top)
     if why is not None:
         console.print(Text(f"Nothing was measured: {why}.", style="dim"))
     measured = measured_in(found, (verdict.finding for verdict in found.verdicts))

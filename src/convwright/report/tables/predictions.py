@@ -26,10 +26,7 @@ def print_predictions(found: Predictions, console: Console, *, refusals: bool = 
     """
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {len(found.verdicts)} candidates · predicted, nothing ran"))
-    sheet = predictions_sheet(found)
-    console.print(sheet.first(top).table(console.width))
-    if top is not None and len(sheet.rows) > top:
-        console.print(Text(f"and {len(sheet.rows) - top} more, which --top hides", style="dim"))
+    predictions_sheet(found).print_to(console, top)
     console.print(Text(str(found.model), style="dim"))
     others = [(each.predicted.candidate.id, each.reason) for each in found.verdicts if not each.allowed]
     print_reasons("not allowed", others, console)

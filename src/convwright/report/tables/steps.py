@@ -42,9 +42,7 @@ def print_steps(engine: Planned, console: Console, *, layer: str | None = None, 
         if name:
             console.print(Text(f"{chr(10) if place else ''}{name}:"))
         sheet = Sheet(_COLUMNS[1:], tuple(row for row in rows if row["part"] == name), _KEPT, _FOLDED, _LEFT)
-        console.print(sheet.first(top).table(console.width))
-        if top is not None and len(sheet.rows) > top:
-            console.print(Text(f"and {len(sheet.rows) - top} more, which --top hides", style="dim"))
+        sheet.print_to(console, top)
         console.print("")
         for line in each.explain().partition("\n\n")[2].splitlines():
             console.print(Text(line), soft_wrap=True)

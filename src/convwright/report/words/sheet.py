@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,12 @@ class Sheet:
             cells = [broken(row[name], folded[name]) if name in folded else row[name] for name in shown]
             table.add_row(*(Text(cell, style=style) for cell in cells))
         return table
+
+    def print_to(self, console: Console, top: int | None = None) -> None:
+        """Print the table as wide as the console, or its first ``top`` rows and how many more there are."""
+        console.print(self.first(top).table(console.width))
+        if top is not None and len(self.rows) > top:
+            console.print(Text(f"and {len(self.rows) - top} more, which --top hides", style="dim"))
 
     def markdown(self) -> str:
         """All columns but the empty ones.

@@ -68,6 +68,7 @@ class DenseKernels:
             for first in range(0, shape[1], self.together) for number in (layer, first)
         ]  # fmt: skip
         self.dilations, self.jobs = self.table(layers.dilations), self.table(jobs)
+        self.job_count = len(jobs) // 2
         self.numbers = self.table(range(-1, layers.depth))
         self._compiled: dict[str, Launch] = {}
 
@@ -78,20 +79,19 @@ class DenseKernels:
         """All kernels by name, each for one block."""
         from convwright.backends.triton.dense_layers import kernel
 
-        layers, tables = self.layers, dict.fromkeys(("number", "dilations", "sizes"), _NUMBERS)
+        layers, tables = self.layers, dict.fromkeys(("dilations", "sizes"), _NUMBERS)
         sizes = {"INPUTS": layers.inputs, "WIDTH": layers.width, "DEPTH": layers.depth}
 
         def stored(*names: str) -> dict[str, tuple[str, int]]:
             return dict.fromkeys(names, (self._dtype.value, self._dtype.nbytes))
 
-        of_pixels = sizes | {"LANES": _PIXELS}
-        operands = tables | stored("w", "last_w", "dy", "y", "dz", "dx")
+        of_pixels, numbered = sizes | {"LANES": _PIXELS}, {"number": _NUMBERS, **tables}
+        operands = numbered | stored("w", "last_w", "dy", "y", "dz", "dx")
         of_weights = {"jobs": _NUMBERS, **tables, **stored("y", "dz"), "sums": _NUMBERS}
-        of_weights.pop("number")
         gradient = of_pixels | {"OUTPUTS": layers.outputs}
-        shared = {"JOBS": len(self.jobs) // 2, "TOGETHER": self.together, "LANES": _LANES}
+        shared = {"JOBS": self.job_count, "TOGETHER": self.together, "LANES": _LANES}
         return {
-            "output": KernelCall(kernel.layer_output, tables | stored("w", "y"), of_pixels, 1, _WARPS, 1),
+            "output": KernelCall(kernel.layer_output, numbered | stored("w", "y"), of_pixels, 1, _WARPS, 1),
             "gradient": KernelCall(kernel.layer_gradient, operands, gradient | {"OF_INPUT": False}, 1, _WARPS, 1),
             "input": KernelCall(kernel.layer_gradient, operands, gradient | {"OF_INPUT": True}, 1, _WARPS, 1),
             "weights": KernelCall(kernel.weight_gradients, of_weights, sizes | shared, 1, _WARPS, 1),
@@ -117,7 +117,7 @@ class DenseLayers:
         self._kernels, self._layers, self._images = kernels, layers, images
         self._blocks = count * -(-height * width // _PIXELS)
         self._counts = [*map(prod, layers.shapes), layers.width * layers.depth]
-        jobs = len(kernels.jobs) // 2
+        jobs = kernels.job_count
         steps = -(-prod(images) * jobs // (_LANES * max(_PROGRAMS, jobs)))
         self._parts = -(-prod(images) // (_LANES * steps))
         self._sizes = kernels.table((*images, steps))
@@ -133,7 +133,7 @@ class DenseLayers:
 
     @cached_property
     def _weights(self) -> Launch:
-        return self._kernels.launch("weights", len(self._kernels.jobs) // 2 * self._parts)
+        return self._kernels.launch("weights", self._kernels.job_count * self._parts)
 
     def outputs(self, y: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """Fill ``y``, whose first channels are the input, by all layers but the last. ``parameters`` are the weight and
