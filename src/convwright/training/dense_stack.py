@@ -78,7 +78,7 @@ class DenseStack:
         return y
 
     def _kernels(self, x: Tensor, parameters: Sequence[Tensor]) -> DenseLayers | None:
-        if self.rank != 2 or self.reflects or self._memory_format(x) is not torch.contiguous_format:
+        if self.rank != 2 or self.reflects or self.memory_format(x) is not torch.contiguous_format:
             return None
         return dense_layers(x, self.dilations, parameters)
 
@@ -98,11 +98,11 @@ class DenseStack:
         """Memory for the input, which is copied to it, and for the results of all layers but the last."""
         batch, channels, *sizes = x.shape
         shape = batch, parameters[-2].shape[1], *sizes
-        buffer = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=self._memory_format(x))
+        buffer = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=self.memory_format(x))
         buffer[:, :channels] = x
         return buffer
 
-    def _memory_format(self, x: Tensor) -> torch.memory_format:
+    def memory_format(self, x: Tensor) -> torch.memory_format:
         last = torch.channels_last if self.rank == 2 else torch.channels_last_3d
         is_last = x.is_contiguous(memory_format=last) and not x.is_contiguous()
         return last if is_last else torch.contiguous_format
@@ -232,7 +232,8 @@ def _gradients(
         else:
             sums = dx
     found += [None] * (2 * first)
-    return [sums[:, :channels].clone() if needs[0] else None, *reversed(found)]
+    dx = sums[:, :channels].clone(memory_format=stack.memory_format(buffer)) if needs[0] else None
+    return [dx, *reversed(found)]
 
 
 def _gradients_by_pytorch(

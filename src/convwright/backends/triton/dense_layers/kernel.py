@@ -165,20 +165,23 @@ def weight_gradients(
         pixel = place % (H * W)
         h = pixel // W
         v = pixel % W
-        values = ()
-        for i in tl.static_range(TOGETHER):
-            plane = y + (n * CHANNELS + first + i) * (H * W)
-            is_read = there & (first + i < reads)
+        # A channel's pixel is read once; the taps move the gradient in place of it, for all channels together.
+        gradients = ()
+        for k in tl.static_range(WIDTH):
+            plane = dz + (n * (WIDTH * DEPTH) + WIDTH * layer + k) * (H * W)
             for r in tl.static_range(3):
                 for s in tl.static_range(3):
-                    values += (_tap(plane, pixel, h, v, (r - 1) * dilation, (s - 1) * dilation, is_read, H, W),)
+                    gradients += (_tap(plane, pixel, h, v, (1 - r) * dilation, (1 - s) * dilation, there, H, W),)
+        values = ()
+        for i in tl.static_range(TOGETHER):
+            at = y + (n * CHANNELS + tl.minimum(first + i, reads - 1)) * (H * W) + pixel
+            values += (tl.load(at, mask=there, other=0.0).to(tl.float32),)
         more = ()
         for k in tl.static_range(WIDTH):
-            at = dz + (n * (WIDTH * DEPTH) + WIDTH * layer + k) * (H * W) + pixel
-            gradient = tl.load(at, mask=there, other=0.0).to(tl.float32)
-            for tap in tl.static_range(EACH):
-                more += (totals[k * (EACH + 1) + tap] + values[tap] * gradient,)
-            more += (totals[k * (EACH + 1) + EACH] + gradient,)
+            for i in tl.static_range(TOGETHER):
+                for tap in tl.static_range(9):
+                    more += (totals[k * (EACH + 1) + i * 9 + tap] + values[i] * gradients[k * 9 + tap],)
+            more += (totals[k * (EACH + 1) + EACH] + gradients[k * 9 + 4],)
         totals = more
 
     BIASES = _first_weight(DEPTH, INPUTS, WIDTH)
