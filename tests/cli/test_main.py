@@ -166,3 +166,14 @@ def test_in_a_narrow_terminal_names_of_options_can_be_read(
         assert code == 0
         assert ("╭" in out) == boxes
         assert boxes or option in out
+
+
+@pytest.mark.parametrize("columns", ["60", "100"])
+def test_words_in_brackets_stay_in_the_help(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = run(capsys, monkeypatch, "place", "--help")
+    assert code == 0
+    assert "tables [[job]]" in out
+    assert "no [[estimate]] says of a [[model]]" in out

@@ -97,7 +97,21 @@ def _convwright(
 def _command(of: typer.Typer, markup: Literal["rich"] | None) -> Callable[..., Any]:
     """Click's form of it, which takes as long to make as a short command to run."""
     of.rich_markup_mode = markup
-    return typer.main.get_command(of)
+    command: Callable[..., Any] = typer.main.get_command(of)
+    if markup == "rich":
+        _escape(command)
+    return command
+
+
+def _escape(command: Any) -> None:
+    """Rich takes a word in brackets for markup and leaves it out: put a backslash before it in every help text."""
+    for each in (command, *command.params):
+        if "[" in (getattr(each, "help", None) or ""):
+            from rich.markup import escape
+
+            each.help = escape(each.help)
+    for inner in getattr(command, "commands", {}).values():
+        _escape(inner)
 
 
 def _markup() -> Literal["rich"] | None:
