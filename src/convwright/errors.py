@@ -89,7 +89,7 @@ def in_words(error: BaseException) -> str:
     """
     kind, said = type(error).__name__, first_line(error)
     words = said if said == kind else f"{kind}: {said}"
-    place = None if isinstance(error, SyntaxError) else _place(error)  # which says itself where it is
+    place = None if isinstance(error, SyntaxError) else place_of(error)  # which says itself where it is
     return words if place is None else f"{words} ({place})"
 
 
@@ -102,7 +102,7 @@ def is_the_callers(error: BaseException) -> bool:
     return any(_is_of_the_caller(file) or _is_of_a_package(file) for file in inside)
 
 
-def _place(error: BaseException) -> str | None:
+def place_of(error: BaseException) -> str | None:
     """The innermost line that is neither Python's own, nor of an installed package, nor ours; None where none is."""
     place = None
     for traceback in _tracebacks(error):

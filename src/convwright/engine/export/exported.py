@@ -14,9 +14,10 @@ from convwright import torch_api
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.builder import Builder, Unknown
 from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign
+from convwright.engine.export.reports import without_reports
 from convwright.engine.network import Network
 from convwright.engine.structure import Structure, structure_of
-from convwright.errors import Refused, first_line
+from convwright.errors import Refused, first_line, place_of
 from convwright.tensors import core_dtype
 
 
@@ -34,16 +35,24 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
     """The network of ``model`` for an example, whose tensors in order are ``tensors``. Weights are the model's own
     tensors, not copies."""
     try:
-        with torch.no_grad(), catch_warnings():
+        with torch.no_grad(), catch_warnings(), without_reports():
             # The exporter itself uses a class that PyTorch has deprecated.
             filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             program = torch.export.export(model, example, strict=False).run_decompositions({})
     except Exception as error:  # a model can raise anything
-        raise Refused(f"the model cannot be exported as a whole: {first_line(error)}") from error
+        raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error
     network, nesting = _network(program, tensors), program.call_spec.out_spec
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
     own = set(_own(program.graph_signature).values())
     return Exported(network, structure_of(places), tuple(name for name in network.graph.constants if name in own))
+
+
+def _why(error: Exception) -> str:
+    """The exporter's error. A branch on a tensor's value gets our own words, with its line."""
+    if "data-dependent" not in (said := first_line(error)):
+        return said
+    place = place_of(error)
+    return "what it does next depends on the values in a tensor" + ("" if place is None else f" ({place})")
 
 
 def _own(signature: Any) -> dict[str, str]:
