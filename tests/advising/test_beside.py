@@ -15,7 +15,7 @@ from convwright.advising import whatif
 from convwright.advising.advice import LayerAdvice
 from convwright.advising.advice_text import suggestion_lines
 from convwright.advising.gain import Gain, suggest
-from convwright.advising.side_by_side import Paired, time_pair
+from convwright.advising.side_by_side import time_pair
 from convwright.advising.suggestion import Kind
 from convwright.core.finding import Finding, Interval
 from convwright.core.policy import Policy
@@ -23,7 +23,7 @@ from convwright.core.problem import ConvProblem
 from convwright.engine.capture.distinct import Posed
 from convwright.engine.capture.layers import LayerCall
 from convwright.errors import BadInput
-from convwright.measuring.compare import Outcome
+from convwright.measuring.compare import Outcome, Verdict
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.choose import choose
@@ -33,9 +33,9 @@ from tuning.made import CPU, finding
 PROBLEM = ConvProblem.parse("mb2ic4ih8oc6kh3ph1")
 TORCH = finding("torch/default", 100.0)
 X = torch.randn(2, 3, 8, 8)
-FASTER = Paired(Outcome.FAST, Interval(0.8, 0.75, 0.9), 31)
-SAME = Paired(Outcome.SAME, Interval(1.0, 0.99, 1.01), 31)
-UNCLEAR = Paired(Outcome.AMBIGUOUS, Interval(0.8, 0.5, 1.2), 31)
+FASTER = Verdict(Outcome.FAST, Interval(0.8, 0.75, 0.9), 31)
+SAME = Verdict(Outcome.SAME, Interval(1.0, 0.99, 1.01), 31)
+UNCLEAR = Verdict(Outcome.AMBIGUOUS, Interval(0.8, 0.5, 1.2), 31)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advising, "_WHATIF_BUDGET_US", {Mode.QUICK: 40_000.0})
 
 
-def layer(*rows: Finding, paired: Paired | None = None) -> LayerAdvice:
+def layer(*rows: Finding, paired: Verdict | None = None) -> LayerAdvice:
     policy = Policy()
     found = Findings(PROBLEM, CPU, policy, Mode.QUICK, choose((TORCH, *rows), TORCH, policy), (), TORCH)
     return LayerAdvice(Posed(PROBLEM, (LayerCall("conv", PROBLEM, False, 3),)), found, paired)
@@ -59,7 +59,7 @@ def test_a_choice_is_as_fast_as_it_was_beside_pytorchs_own_call() -> None:
 
 
 @pytest.mark.parametrize("pair", [SAME, UNCLEAR], ids=["same", "unclear"])
-def test_what_was_not_surely_faster_beside_it_is_no_gain(pair: Paired) -> None:
+def test_what_was_not_surely_faster_beside_it_is_no_gain(pair: Verdict) -> None:
     row = layer(finding("triton/plain", 50.0), paired=pair)
     assert row.is_torch
     assert row.candidate is TORCH.candidate
@@ -76,11 +76,11 @@ def test_a_suggestion_says_what_its_ratio_rests_on() -> None:
 
 
 @pytest.mark.parametrize(("pair", "gains"), [(FASTER, True), (SAME, False), (UNCLEAR, False), (None, False)])
-def test_packing_once_is_suggested_where_it_is_faster_beside(pair: Paired | None, gains: bool) -> None:
+def test_packing_once_is_suggested_where_it_is_faster_beside(pair: Verdict | None, gains: bool) -> None:
     packed = layer(finding("triton/packed", 50.0, prepare_us=80.0))
     asked: list[tuple[str, str, bool]] = []
 
-    def beside(before: Any, after: Any, packs: bool) -> Paired | None:
+    def beside(before: Any, after: Any, packs: bool) -> Verdict | None:
         asked.append((before.id, after.id, packs))
         return pair
 
@@ -90,7 +90,7 @@ def test_packing_once_is_suggested_where_it_is_faster_beside(pair: Paired | None
 
 
 @pytest.mark.parametrize(("pair", "gains"), [(FASTER, True), (SAME, False), (UNCLEAR, False), (None, False)])
-def test_fusing_is_suggested_where_it_is_faster_beside(pair: Paired | None, gains: bool) -> None:
+def test_fusing_is_suggested_where_it_is_faster_beside(pair: Verdict | None, gains: bool) -> None:
     alone = layer()
     rows = layer(finding("torch/default", 130.0), finding("triton/fused", 90.0)).findings
     own = next(v.finding for v in rows.verdicts if v.finding.candidate == TORCH.candidate)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from convwright.errors import BadInput
-from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.compare import Outcome, compare, compare_undisturbed
 from convwright.measuring.regression import median_interval
 from convwright.measuring.timer import Timing, measure, measure_calls
 from measuring.fake_clock import FakeClock
@@ -59,8 +60,24 @@ def test_the_edges_of_a_tie() -> None:
 def test_a_verdict_reads_as_a_sentence() -> None:
     assert (
         str(compare(timing(*[150.0] * 8), timing(*[100.0] * 8)))
-        == "slow: takes 1.500 times as long, 95 % 1.500 to 1.500"
+        == "slow: takes 1.500 times as long, 95 % 1.500 to 1.500, 8 rounds"
     )
+
+
+def test_rounds_that_other_work_disturbed_decide_only_where_that_is_tolerated() -> None:
+    own, other = timing(*[100.0, 400.0] * 5), timing(*[50.0, 200.0] * 5)
+    shaken = replace(own, disturbed=True)
+    for a, b in ((other, shaken), (shaken, other)):
+        assert compare_undisturbed(a, b) is None
+        verdict = compare_undisturbed(a, b, tolerate_load=True)
+        assert verdict is not None
+        assert verdict.outcome is (Outcome.FAST if a is other else Outcome.SLOW)
+    assert compare_undisturbed(other, own) == compare(other, own)
+
+
+def test_a_ratio_is_known_where_the_rounds_give_both_ends() -> None:
+    assert compare(timing(*[50.0] * 6), timing(*[100.0] * 6)).is_known
+    assert not compare(timing(50.0), timing(100.0)).is_known
 
 
 def test_what_is_no_timing_is_not_compared() -> None:

@@ -146,8 +146,8 @@ def test_a_timing_is_strict_json() -> None:
 
 
 def test_a_verdict_is_strict_json() -> None:
-    record = json.loads(json.dumps(Verdict(Outcome.FAST, Interval(0.5, 0.0, inf)).to_json(), allow_nan=False))
-    assert record == {"outcome": "fast", "ratio": {"value": 0.5, "low": 0.0, "high": None}}
+    record = json.loads(json.dumps(Verdict(Outcome.FAST, Interval(0.5, 0.0, inf), 2).to_json(), allow_nan=False))
+    assert record == {"outcome": "fast", "ratio": {"value": 0.5, "low": 0.0, "high": None}, "rounds": 2}
 
 
 @pytest.mark.parametrize("cost_us", [2.1, 4.3, 6.2, 9.4, 15.5])

@@ -7,7 +7,6 @@ from typing import Any
 
 from convwright.advising import advice_text
 from convwright.advising.optimized import Optimized
-from convwright.advising.side_by_side import Paired
 from convwright.advising.suggestion import Suggestion
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
@@ -16,7 +15,7 @@ from convwright.core.limits import limits
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.engine.capture.distinct import Posed
-from convwright.measuring.compare import Outcome
+from convwright.measuring.compare import Outcome, Verdict
 from convwright.naming import singular
 from convwright.notebook import html
 from convwright.settings import Mode
@@ -35,7 +34,7 @@ class LayerAdvice:
 
     posed: Posed
     findings: Findings
-    paired: Paired | None = None
+    paired: Verdict | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

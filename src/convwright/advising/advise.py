@@ -12,7 +12,7 @@ from convwright.advising.advice_text import curable, names
 from convwright.advising.gain import Gain, suggest
 from convwright.advising.optimized import optimized
 from convwright.advising.shapes import example_of
-from convwright.advising.side_by_side import Paired, time_pair
+from convwright.advising.side_by_side import time_pair
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.advising.tuned import where
 from convwright.advising.whole_model import WholeModel, time_enabled, time_model
@@ -29,7 +29,7 @@ from convwright.engine.capture.distinct import Posed, distinct
 from convwright.engine.capture.example import Model, Subject
 from convwright.engine.capture.layers import Recording, record
 from convwright.errors import BadInput
-from convwright.measuring.compare import Outcome
+from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_whole, one_of
@@ -232,7 +232,7 @@ class _Search:
         packs = self.policy.weights is Weights.CHANGING
         return replace(layer, paired=self._beside(own.candidate, choice.candidate, packs))
 
-    def _beside(self, before: Candidate, after: Candidate, packs: bool) -> Paired | None:
+    def _beside(self, before: Candidate, after: Candidate, packs: bool) -> Verdict | None:
         return time_pair(
             before, after, self.facts, packs=(self.policy.weights is Weights.CHANGING, packs),
             budget_us=_WHATIF_BUDGET_US[self.mode],
@@ -249,7 +249,7 @@ class _Search:
         return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
 
 
-def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Paired | None) -> list[Suggestion]:
+def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
     """The policy's choices in place of PyTorch's own calls: of the whole model, where that could be measured."""
     what, how = "every convolution by the candidate of the table", "with cw.enabled(): y = model(x)"
     if model_us is not None and under is not None:

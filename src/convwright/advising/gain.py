@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convwright.advising.advice import LayerAdvice
-from convwright.advising.side_by_side import Paired
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.core.finding import Interval
+from convwright.measuring.compare import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Gain:
     layer: LayerAdvice
     before_us: float
     after_us: float
-    paired: Paired | None = None
+    paired: Verdict | None = None
 
 
 def suggest(gains: Sequence[Gain], kind: Kind, what: str, how: str, scope: str | None = None) -> list[Suggestion]:

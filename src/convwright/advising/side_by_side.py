@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Interval
 from convwright.core.problem import ConvProblem
 from convwright.errors import ConvwrightError
-from convwright.measuring.compare import Outcome, compare
+from convwright.measuring.compare import Verdict, compare_undisturbed
 from convwright.measuring.timer import measure_together
 from convwright.measuring.timing import Timing
 from convwright.settings import Mode
@@ -21,27 +20,9 @@ from convwright.tuning.trials.trial import Bench, Trial
 _SEED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """What one timing is beside another of the same run: ``ratio`` is its time divided by the other's, round by
-    round."""
-
-    outcome: Outcome
-    ratio: Interval
-    rounds: int
-
-
-def paired(after: Timing, before: Timing) -> Paired | None:
-    """None where other work disturbed either."""
-    if after.disturbed or before.disturbed:
-        return None
-    verdict = compare(after, before)
-    return Paired(verdict.outcome, verdict.ratio, len(after.round_slopes_us))
-
-
 def time_pair(
     before: Candidate, after: Candidate, device: DeviceFacts, *, packs: tuple[bool, bool], budget_us: float
-) -> Paired | None:
+) -> Verdict | None:
     """Two candidates beside each other, each with the packing of its weight where it ``packs`` at every call. None
     where either cannot be run, or other work disturbs."""
     try:
@@ -53,7 +34,7 @@ def time_pair(
             timings = time_calls(calls, device, budget_us=budget_us)
     except (ConvwrightError, RuntimeError):  # as where memory is short by now
         return None
-    return paired(timings["after"], timings["before"])
+    return compare_undisturbed(timings["after"], timings["before"])
 
 
 def _call(trial: Trial, *, packs: bool) -> Callable[[], object]:

@@ -10,7 +10,7 @@ import torch
 
 from convwright.advising.advice import LayerAdvice
 from convwright.advising.gain import Gain, suggest
-from convwright.advising.side_by_side import Paired, paired, time_problems
+from convwright.advising.side_by_side import time_problems
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.backends.torch_native.own import spoils_memory
 from convwright.core.candidate import Candidate
@@ -23,7 +23,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.engine.capture.distinct import Posed
 from convwright.engine.capture.layers import LayerCall
 from convwright.engine.capture.trails import ADD, BATCH_NORM
-from convwright.measuring.compare import TIE, Outcome
+from convwright.measuring.compare import TIE, Outcome, Verdict, compare_undisturbed
 from convwright.tuning.choose import call_us, choose
 from convwright.tuning.findings import Findings
 
@@ -47,7 +47,7 @@ class Fusible:
 
 
 # Times two candidates beside each other, the first one packing its weight at each call, the second as is said.
-Beside = Callable[[Candidate, Candidate, bool], Paired | None]
+Beside = Callable[[Candidate, Candidate, bool], Verdict | None]
 
 
 def with_constant_weights(layers: Iterable[LayerAdvice], beside: Beside | None = None) -> list[Suggestion]:
@@ -193,7 +193,7 @@ def _gain(
         return []
     problems = {"now": layer.problem, "changed": changed}
     timings = time_problems(baseline.candidate, problems, device, budget_us=budget_us)
-    pair = paired(timings["changed"], timings["now"])
+    pair = compare_undisturbed(timings["changed"], timings["now"])
     if pair is None or pair.outcome not in wanted:
         return []
     now_us = layer.now_us.value  # as the table has it

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convwright import flags
 from convwright.advising.advice_text import duration, rests_on
-from convwright.advising.side_by_side import Paired, paired, time_calls
+from convwright.advising.side_by_side import time_calls
 from convwright.advising.suggestion import Kind, Suggestion
 from convwright.advising.variants import COMPILED, Variant, variants_of
 from convwright.core.device import DeviceFacts
@@ -29,7 +29,7 @@ from convwright.engine.capture.trails import tensors_in
 from convwright.engine.capture.unchanged import unchanged, unwritten
 from convwright.errors import first_line
 from convwright.measuring.clock import HostClock, WallClock
-from convwright.measuring.compare import Outcome
+from convwright.measuring.compare import Outcome, Verdict, compare_undisturbed
 from convwright.measuring.timer import measure, measure_calls
 from convwright.measuring.timing import Timing
 from convwright.tensors import core_dtype
@@ -74,7 +74,7 @@ def time_model(
     own = timings[_AS_IT_IS]
     if own.disturbed:
         return WholeModel(own.call_us, host_us, (), (*notes, f"The model's time is unstable: {own.unstable}."))
-    pairs = {what: paired(timings[what], own) for what in rows}
+    pairs = {what: compare_undisturbed(timings[what], own) for what in rows}
     gains = [
         _suggestion(rows[what], own, pair, right[rows[what]])
         for what, pair in pairs.items()
@@ -94,7 +94,7 @@ def time_model(
 
 def time_enabled(
     subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
-) -> Paired | None:
+) -> Verdict | None:
     """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
     model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
     """
@@ -107,8 +107,8 @@ def time_enabled(
         else:
             runs = ceil(_BLOCK_US / max(own_us, 1.0))
             timings = _in_blocks(step, runs, policy, budget_us=budget_us)
-    pair = paired(timings[_ENABLED], timings[_AS_IT_IS])
-    return pair if pair is not None and pair.ratio.low > 0 and isfinite(pair.ratio.high) else None
+    pair = compare_undisturbed(timings[_ENABLED], timings[_AS_IT_IS])
+    return pair if pair is not None and pair.is_known else None
 
 
 def _under(policy: Policy | None, step: Callable[[], object]) -> Callable[[], object]:
@@ -264,7 +264,7 @@ def _host_us(call: Callable[[], object], device: DeviceFacts, budget_us: float) 
     return measure(call, clock=HostClock(device.torch_name), budget_us=budget_us / 4).call_us
 
 
-def _suggestion(variant: Variant, own: Timing, pair: Paired, difference: float | None) -> Suggestion:
+def _suggestion(variant: Variant, own: Timing, pair: Verdict, difference: float | None) -> Suggestion:
     return Suggestion(
         variant.kind,
         variant.what,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One timing compared with another. ``ratio`` is its time divided by the other's."""
+    """One timing compared with another. ``ratio`` is its time divided by the other's, round by round in ``rounds``
+    rounds of one run."""
 
     outcome: Outcome
     ratio: Interval
+    rounds: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the rounds suffice for both ends of the interval."""
+        return self.ratio.low > 0 and isfinite(self.ratio.high)
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = as_record(self)
@@ -40,7 +48,8 @@ class Verdict:
 
     def __str__(self) -> str:
         ratio = self.ratio
-        return f"{self.outcome}: takes {ratio.value:.3f} times as long, 95 % {ratio.low:.3f} to {ratio.high:.3f}"
+        between = f"95 % {ratio.low:.3f} to {ratio.high:.3f}, {self.rounds} rounds"
+        return f"{self.outcome}: takes {ratio.value:.3f} times as long, {between}"
 
 
 def compare(a: Timing, b: Timing) -> Verdict:
@@ -62,7 +71,15 @@ def compare(a: Timing, b: Timing) -> Verdict:
     ratio = paired_ratio(a.round_slopes_us, b.round_slopes_us)
     # An error common to all rounds is in a call's own interval; it does not matter here.
     halfwidths = [median_time(timing.round_slopes_us).relative_halfwidth for timing in (a, b)]
-    return Verdict(_outcome(ratio, max(halfwidths)), ratio)
+    return Verdict(_outcome(ratio, max(halfwidths)), ratio, len(a.round_slopes_us))
+
+
+def compare_undisturbed(a: Timing, b: Timing, *, tolerate_load: bool = False) -> Verdict | None:
+    """Compare ``a`` with ``b``; None where other work disturbed most rounds of either. With ``tolerate_load`` those
+    rounds decide too: a slowdown common to both cancels in the ratio, though neither time is reliable."""
+    if not tolerate_load and (a.disturbed or b.disturbed):
+        return None
+    return compare(a, b)
 
 
 def beyond_tie(ratio: Interval) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from convwright.core.device import DeviceFacts
@@ -50,11 +49,10 @@ def run_times(own: Subject, int8: Subject, device: DeviceFacts) -> RunTimes | st
         return in_words(error)
     verdict = compare(timings["int8"], timings["own"])
     disturbed = [each.unstable for each in timings.values() if each.disturbed]
-    known = all(each.call_us.value > 0 for each in timings.values()) and verdict.ratio.low > 0
-    if not known or not isfinite(verdict.ratio.high):
+    if not (verdict.is_known and all(each.call_us.value > 0 for each in timings.values())):
         why = [each.unstable for each in timings.values() if each.unstable]
         return why[0] if why else "too few runs fit into the time"
     return RunTimes(
         timings["own"].call_us, timings["int8"].call_us, verdict.ratio, verdict.outcome,
-        len(timings["own"].round_slopes_us), disturbed[0] if disturbed else None,
+        verdict.rounds, disturbed[0] if disturbed else None,
     )  # fmt: skip
