@@ -48,7 +48,7 @@ def test_first_look(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(found) == 3
     assert all(0 < error < ROUNDING for error in found)
     if not torch.cuda.is_available():
-        assert "cuDNN computes on NVIDIA's GPUs" in printed
+        assert "cuDNN needs an NVIDIA GPU" in printed
 
 
 def test_whole_network(capsys: pytest.CaptureFixture[str]) -> None:

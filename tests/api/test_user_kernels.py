@@ -372,5 +372,8 @@ def test_a_plan_of_a_kernel_that_is_gone_is_one_sentence() -> None:
     with pytest.raises(BackendError, match="no kernel 'mine' is registered any more"):
         listing.build(candidate, device_facts("cpu"))
     cw.unregister_kernel("other")
-    with pytest.raises(BackendError, match="no kernel is registered any more for problems of kind pointwise"):
+    with pytest.raises(
+        BackendError,
+        match="no kernel is registered any more for problems of kind pointwise: call register_kernel again",
+    ):
         listing.build(candidate, device_facts("cpu"))

@@ -112,13 +112,13 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
     ("algorithm", "device", "sentence"),
     [
         ("cudnn/fft", "a100", "unknown on sm_80: "),
-        ("cudnn/3", "h200", "cuDNN names it, and serves no problem with it"),
-        ("fft", "cpu", "cuDNN computes on NVIDIA's GPUs"),
-        ("torch/default", "h200", "PyTorch can only be asked on a device that is present"),
+        ("cudnn/3", "h200", "cuDNN lists this algorithm but computes no problem with it"),
+        ("fft", "cpu", "cuDNN needs an NVIDIA GPU"),
+        ("torch/default", "h200", "PyTorch needs a device of this machine"),
         ("triton/weight-gradient-3xtf32", "h200", "needs a channels-last `input`"),
         ("triton/weight-gradient", "h200", "computes backward_weight, not forward"),
-        ("torch/onednn-fused", "cpu", "fuses an activation, got none"),
-        ("torch/onednn", "h200", "PyTorch can only be asked on a device that is present"),
+        ("torch/onednn-fused", "cpu", "needs an activation to fuse, got none"),
+        ("torch/onednn", "h200", "PyTorch needs a device of this machine"),
         ("space-to-depth(2, reference/gemm)", "cpu", "a stride of 1x1 leaves nothing to fold"),
     ],
 )

@@ -140,8 +140,8 @@ def conv(x=(2, 8, 16, 16), w=(8, 8, 3, 3), **options):
 BACKWARD_DATA, BACKWARD_WEIGHT = {"direction": "backward_data"}, {"direction": "backward_weight"}
 STRIDED = TensorSpec((2, 8, 16, 16), conv().dtype, (4096, 256, 16, 1))
 REFUSED = [
-    (conv(), "direct", "serves no problem"),
-    (conv(), "winograd", "serves no problem"),
+    (conv(), "direct", "computes no problem"),
+    (conv(), "winograd", "computes no problem"),
     (conv((2, 8, 4, 4, 4), (8, 8, 3, 3, 3), layout="nhwc"), "implicit-gemm", "in 3 dimensions takes nchw, got nhwc"),
     (conv(layout="nhwc"), "gemm", "takes nchw, got nhwc"),
     (conv((2, 8, 4, 4, 4), (8, 8, 3, 3, 3)), "gemm", "takes 1 or 2 spatial dimensions, got 3"),
@@ -156,10 +156,14 @@ REFUSED = [
     (conv((2, 8, 1, 1), (8, 8, 3, 3), **BACKWARD_WEIGHT), "fft", "padding below the size of dy, got (1, 1) for (1, 1)"),
     (conv((15, 920, 254, 254), (336, 920, 2, 2)), "fft", "needs 170,625,761,280 bytes for the spectra"),
     (conv((2, 8, 16, 16), (8, 8, 3, 3), dtype="fp64"), "fft-tiling", "in fp64 takes a filter that is 1 high or 1 wide"),
-    (conv((2, 8, 64, 64), (8, 8, 33, 33)), "fft-tiling", "up to 32 a side where the shortest is 33, got (33, 33)"),
+    (conv((2, 8, 64, 64), (8, 8, 33, 33)), "fft-tiling", "up to 32 a side if its shortest side is 33, got (33, 33)"),
     (conv(stride=3), "fft-tiling", "takes strides of up to 2, got (3, 3)"),
     (conv((2, 8, 16), (8, 8, 3), stride=2), "fft-tiling", "takes strides of up to 1, got (2,)"),
-    (conv(stride=(2, 3), **BACKWARD_DATA), "fft-tiling", "unknown: cuDNN serves some problems with strides of (2, 3)"),
+    (
+        conv(stride=(2, 3), **BACKWARD_DATA),
+        "fft-tiling",
+        "unknown: cuDNN computes some problems with strides",
+    ),
     (conv(stride=(2, 3), flip=True, **BACKWARD_DATA), "fft-tiling", "takes strides of up to 2, got (2, 3)"),
     (conv(**BACKWARD_WEIGHT), "fft-tiling", "takes dy that is 1 high or 1 wide, got (16, 16)"),
     (conv((2, 8, 300), (8, 8, 3), **BACKWARD_WEIGHT), "fft-tiling", "takes dy of up to 256 a side"),
@@ -175,13 +179,13 @@ REFUSED = [
     (conv(layout={"y": "nhwc"}, **BACKWARD_DATA), "algo-1", "takes dy dense in nchw"),
     (conv(layout={"x": "nhwc"}, **BACKWARD_WEIGHT), "algo-0", "takes x dense in nchw"),
     (conv(dilation=2, **BACKWARD_WEIGHT), "algo-3", "takes dilations of 1, got (2, 2)"),
-    (conv(padding=((0, 1), (0, 1))), "implicit-gemm", "pads both sides alike"),
+    (conv(padding=((0, 1), (0, 1))), "implicit-gemm", "needs equal padding on both sides"),
     (
         ConvProblem.of_specs(STRIDED, conv().w, stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1)),
         "implicit-gemm",
-        "unknown: the rules are for dense operands, got x with strides (4096, 256, 16, 1)",
+        "unknown: the rules cover dense operands only, got x with strides (4096, 256, 16, 1)",
     ),
-    (conv((512, 64, 256, 256), (8, 64, 3, 3)), "gemm", "less than 2^31 elements, got 2,147,483,648 in x"),
+    (conv((512, 64, 256, 256), (8, 64, 3, 3)), "gemm", "below 2^31 elements, got 2,147,483,648 in x"),
 ]
 
 
@@ -226,7 +230,7 @@ def test_find_lists_what_the_rules_say():
     rows, refused = listed("h200")
     assert (rows["cudnn/fft"].source, rows["cudnn/fft"].workspace_bytes) == (Source.RULE, 53_624_832)
     assert rows["cudnn/winograd-nonfused"].source is Source.RULE
-    assert "serves no problem" in refused["cudnn/direct"]
+    assert "computes no problem" in refused["cudnn/direct"]
 
 
 def test_a_bound_is_told_from_an_exact_figure():
@@ -253,4 +257,4 @@ def test_a_bound_is_told_from_an_exact_figure():
 def test_find_says_unknown_where_the_rules_were_not_verified():
     rows, refused = listed("a100")
     assert not any(f"cudnn/{name}" in rows for name in RULES[Direction.FORWARD])
-    assert refused["cudnn/gemm"] == "unknown on sm_80: the rules for the classic API are verified on sm_90 only"
+    assert refused["cudnn/gemm"] == "unknown on sm_80: the rules for the classic API are verified only on sm_90"

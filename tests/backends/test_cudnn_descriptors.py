@@ -149,7 +149,7 @@ def conv(*of_specs, **options):
 
 
 REFUSED = [
-    (conv(*specs(), padding=((0, 1), (0, 1))), "pads both sides alike"),
+    (conv(*specs(), padding=((0, 1), (0, 1))), "needs equal padding on both sides"),
     (conv(*specs(n=0)), "empty"),
     (conv(*specs((2**31, 64, 8, 1))), "up to 2,147,483,647"),
     (conv(*specs((192, 0, 8, 1))), "stride of 0"),

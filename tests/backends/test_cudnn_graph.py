@@ -292,7 +292,7 @@ def test_an_empty_batch_is_refused_in_the_words_of_the_classic_api(direction: st
 
 def test_devices_that_cannot_be_planned_for_are_refused_in_words() -> None:
     unknown = replace(H200, name="Some GPU", properties_json=None)
-    assert "no record" in refusals(SMALL, unknown)[0].reason
+    assert "properties are unknown" in refusals(SMALL, unknown)[0].reason
     assert "NVIDIA" in refusals(SMALL, DeviceFacts("A CPU", "cpu", "x86_64"))[0].reason
 
 
@@ -334,7 +334,7 @@ def test_the_list_is_that_of_nvidias_front_end(dtype: str, tag: str, device: Dev
     assert all("_" not in name for name in ours[len(names) :])
 
 
-# On an H200 wrong, or a crash of cuDNN's heuristics: an output, or a tap of a weight gradient, meets padding alone.
+# On an H200 wrong, or a crash of cuDNN's heuristics: an output, or a tap of a weight gradient, reads only padding.
 PADDING_ALONE = [
     "ic16ih4iw1oc33kh4kw2ph2pw1dh1 dir:backward_weight",
     "g3mb1ic12oc12iw2ow2kw3sw1pw0dw16 dir:backward_weight",
@@ -349,7 +349,7 @@ def test_cudnn_is_asked_for_nothing_that_meets_padding_alone(text: str) -> None:
     problem = ConvProblem.parse(text)
     (refusal,) = Cudnn().candidates(problem, H200, Policy())
     assert isinstance(refusal, Refusal)
-    assert "meets padding alone" in refusal.reason
+    assert "reads only padding" in refusal.reason
     asked = Cudnn().configured("cudnn/engine-1", problem, H200, Policy())
     assert isinstance(asked, Refusal)
     assert not planned(text)
@@ -363,7 +363,7 @@ def test_steps_beyond_32_bits_are_refused() -> None:
 
 def test_what_is_compiled_at_run_time_is_not_asked_for_taps_that_meet_padding_alone() -> None:
     idle, usual = ConvProblem.parse("ic17iw7oc33kw11sw2pw82dw16"), ConvProblem.parse("ic17iw70oc33kw3pw1")
-    assert fault_of_compiled(idle) == "computes wrong results where a tap meets padding alone"
+    assert fault_of_compiled(idle) == "computes wrong results where a tap reads only padding"
     assert fault_of_compiled(usual) is None
 
 

@@ -100,7 +100,7 @@ def test_classic_algorithms_are_known_where_the_rules_were_verified(
         assert {candidate.source for candidate in candidates.values()} == {Source.RULE}
         assert not any(reason.startswith("unknown") for reason in refused.values())
     else:
-        unknown = f"unknown on {profile(name).architecture}: the rules for the classic API are verified on sm_90 only"
+        unknown = f"unknown on {profile(name).architecture}: the rules for the classic API are verified only on sm_90"
         assert set(refused.values()) == {unknown}
 
 
@@ -111,4 +111,4 @@ def test_what_the_classic_api_never_computes_is_said_of_every_device(name: str) 
         for offer in Cudnn().candidates(ConvProblem.parse("ic16ih8oc16kh3 dt:int8"), profile(name), Policy())
         if offer.id == "cudnn/gemm"
     )
-    assert refusal == Refusal("cudnn/gemm", "int8 is computed by the engines of cuDNN's graph API")
+    assert refusal == Refusal("cudnn/gemm", "int8 is computed only by engines of cuDNN's graph API")

@@ -25,7 +25,7 @@ from convwright.settings import Mode
 from convwright.tuning.trials.trial import Bench, Trial
 
 CPU = device_facts("cpu")
-CRASHES, GARBAGE = "of a dilated filter read nothing but padding", "reads memory that nobody wrote"
+CRASHES, GARBAGE = "of a dilated filter read only padding", "reads uninitialized memory"
 NARROW = "ic8ih9iw1oc1kh2kw1sh2sw2ph1pw1dh1dw1"
 # Each with the words of its refusal, or None where it is none.
 CASES = [
@@ -62,7 +62,7 @@ CASES = [
     ("ic3id1ih5iw9oc4kd1kh3kw3sd1sh3sw3pd0ph2pw1 dt:bf16", None),
     ("g17ic17oc17id1ih3iw1kd2kh3kw2sd1sh5sw1pd1ph1pw3dd0dh0dw2 dt:bf16 dir:backward_weight tag:nhwc", GARBAGE),
     # Gradients of inputs in bf16: there is nothing to multiply, or no output reads the last plane.
-    ("ic4oc8ih3iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:bf16 dir:backward_data", "meets padding alone"),
+    ("ic4oc8ih3iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:bf16 dir:backward_data", "reads only padding"),
     ("ic4oc8ih3iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:fp16 dir:backward_data", None),
     ("ic4oc8ih30iw5kh4kw1sh1sw1ph26pw0dh16dw0 dt:bf16 dir:backward_data", None),
     ("ic8oc5id9ih31iw31kd2kh2kw2sd2sh2sw2pd0ph0pw0 dt:bf16 dir:backward_data", "the last 1 of 9 in depth"),
@@ -137,7 +137,7 @@ def test_pytorchs_own_call_is_refused_where_it_asks_onednn() -> None:
     finally:
         torch.set_num_threads(threads)
     assert len(refusals) == 1
-    assert refusals[0].reason.startswith("PyTorch's call asks oneDNN, which crashes where outputs of a dilated filter")
+    assert refusals[0].reason.startswith("PyTorch's call uses oneDNN, which crashes where outputs of a dilated filter")
     with torch.backends.mkldnn.flags(enabled=False):
         assert fault_of_pytorchs_call(grouped) is None
 
@@ -153,7 +153,7 @@ def test_pytorchs_own_call_is_refused_where_it_asks_onednn() -> None:
 def test_a_call_is_computed_by_what_is_right(
     x: tuple[int, ...], w: tuple[int, ...], window: dict[str, int | tuple[int, ...]]
 ) -> None:
-    """PyTorch's own call reads memory that nobody wrote, or leaves a gradient unwritten."""
+    """PyTorch's own call reads uninitialized memory, or leaves a gradient unwritten."""
     generator = torch.Generator().manual_seed(1)
     given = [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in (x, w)]
     wide = [each.detach().double().requires_grad_() for each in given]

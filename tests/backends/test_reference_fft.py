@@ -318,7 +318,7 @@ def test_larger_filters_get_larger_tiles() -> None:
     [
         ("ic8ih9oc8kh3sh2", "stride (2, 2): tiles are computed at stride 1 only"),
         ("ic8iw9oc8kw3sw3", "stride (3,): tiles are computed at stride 1 only"),
-        ("ic1ih300oc1kh201", "the filter reaches over (201, 201) elements: the largest tile has 128 in each dimension"),
+        ("ic1ih300oc1kh201", "the filter spans (201, 201) elements, but the largest tile has 128 in each dimension"),
     ],
 )
 def test_refusals_name_the_value(text: str, reason: str) -> None:
@@ -339,6 +339,6 @@ def test_the_refusal_of_sums_of_no_products(algorithm: str) -> None:
     refusal = offered(ConvProblem.parse("ic3ih1iw4oc9kh2kw1ph9pw0dh16dw0"), algorithm)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == (
-        "some results are sums of no products, which must be exactly 0: an input of (1, 4), padded by "
+        "some results read only padding and must be exactly 0: an input of (1, 4), padded by "
         "((9, 9), (0, 0)), with strides of (1, 1)"
     )

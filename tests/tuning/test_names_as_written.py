@@ -59,7 +59,7 @@ def test_what_does_not_fuse_is_left_out_where_nothing_else_is_demanded() -> None
     x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
     with cw.algorithms(forward="torch/onednn-fused", strict=False):
         assert cw.conv2d(x, w).shape == (1, 4, 6, 6)
-    with pytest.raises(Refused, match=r"torch/onednn-fused cannot compute .*: fuses an activation, got none"):
+    with pytest.raises(Refused, match=r"torch/onednn-fused cannot compute .*: needs an activation to fuse, got none"):
         cw.conv2d(x, w, algorithm="torch/onednn-fused")
 
 

@@ -29,7 +29,7 @@ def read(made: Made, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def again(self: MadeCompiled, candidate: Candidate, device: DeviceFacts, text: str) -> Plan:
         texts.append(text)
         if text == "garbled":
-            raise BackendError("cuDNN was given something written by another version of it")
+            raise BackendError("cuDNN was given data of another version")
         return made_backend.RightPlan(candidate)
 
     monkeypatch.setattr(MadeCompiled, "written", lambda self, plan: f"{plan.candidate.id} as text", raising=False)

@@ -1,4 +1,4 @@
-"""The list of backends, written out."""
+"""All backends, listed explicitly."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from convwright.core.device import DeviceFacts
 from convwright.core.plan import Backend, SeveralFingerprints
 from convwright.errors import BackendError
 
-# In the order in which they stand in a table: PyTorch first, since it is everyone's baseline.
+# The order of tables: PyTorch first, since it is the baseline.
 BACKENDS = {
     "torch": "convwright.backends.torch_native.backend:TorchNative",
     "cudnn": "convwright.backends.cudnn.backend:Cudnn",
     "triton": "convwright.backends.triton.backend:TritonKernels",
     "reference": "convwright.backends.reference.backend:Reference",
 }
-# The same for other kinds of problems than convolutions.
+# The same for problems that are not convolutions.
 _OF_KIND: Mapping[str, Mapping[str, str]] = {
     "linear": {
         "torch": "convwright.backends.torch_native.linear:TorchLinear",
@@ -41,13 +41,13 @@ _OF_KIND: Mapping[str, Mapping[str, str]] = {
 }
 
 
-# The kernels that users have registered, by the kind of their problems.
+# The kernels that users registered, by the kind of their problems.
 _registered: dict[str, Backend] = {}
 USER = "user"
 
 
 def register(kind: str, member: Backend | None) -> None:
-    """Put a user's kernels for problems of a kind beside the others, in the place of those that were there."""
+    """Set the backend of a user's kernels for problems of a kind; None removes it."""
     if member is None:
         _registered.pop(kind, None)
     else:
@@ -55,33 +55,33 @@ def register(kind: str, member: Backend | None) -> None:
 
 
 def registered(kind: str) -> Backend | None:
-    """The kernels that users have registered for problems of a kind."""
+    """The backend of the kernels that users registered for problems of a kind."""
     return _registered.get(kind)
 
 
 def names(kind: str = "conv") -> tuple[str, ...]:
-    """The backends for problems of a kind."""
+    """The names of the backends for problems of a kind."""
     own = (USER,) if kind in _registered else ()
     return (*(BACKENDS if kind == "conv" else _OF_KIND[kind]), *own)
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of problems that there are backends for."""
+    """The kinds of problems that have backends."""
     return ("conv", *_OF_KIND)
 
 
 def backend(name: str, kind: str = "conv") -> Backend:
-    """The backend called ``name`` for problems of a kind; it is imported when first asked for."""
+    """The backend ``name`` for problems of a kind, imported when it is first used."""
     if name != USER:
         return imported(name, kind)
     if kind not in _registered:
-        raise BackendError(f"no kernel is registered any more for problems of kind {kind}")
+        raise BackendError(f"no kernel is registered any more for problems of kind {kind}: call register_kernel again")
     return _registered[kind]
 
 
 @lru_cache
 def imported(name: str, kind: str) -> Backend:
-    """The same of those that are written out."""
+    """The same for the listed backends."""
     there = BACKENDS if kind == "conv" else _OF_KIND[kind]
     module, _, attribute = there[name].partition(":")
     made: Backend = getattr(import_module(module), attribute)()
@@ -93,7 +93,7 @@ def backends(kind: str = "conv") -> tuple[Backend, ...]:
 
 
 def fingerprints(device: DeviceFacts) -> frozenset[str]:
-    """Those of all backends on a device, under any setting of what a user may switch from one run to the next."""
+    """The fingerprints of all backends on a device, under any settings that a user may change between runs."""
     members = (member for kind in kinds() for member in backends(kind))
     return frozenset().union(
         *(each.fingerprints(device) if isinstance(each, SeveralFingerprints) else {each.fingerprint(device)}

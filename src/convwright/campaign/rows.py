@@ -78,6 +78,7 @@ def _of_measurement(measured: Measurement) -> dict[str, Any]:
         "_measurement": _text({
             "prepare_us": None if measured.prepare_us is None else measured.prepare_us.to_json(),
             "errors": [error.to_json() for error in measured.errors],
+            "paired": None if measured.paired is None else measured.paired.to_json(),
         }),
     }  # fmt: skip
 

@@ -89,13 +89,37 @@ class KindError(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class PairedRatio(Record):
+    """A call's device time divided by that of PyTorch's own call ``own``, round by round in ``rounds`` rounds of one
+    run, so that slowdowns common to both cancel. ``packing_ratio`` counts the packing of the weight as well, where the
+    candidate packs."""
+
+    own: str
+    ratio: Interval
+    rounds: int
+    packing_ratio: Interval | None = None
+
+    def of_call(self, *, weights_change: bool) -> Interval:
+        """The ratio of whole calls, including packing if weights change."""
+        return self.packing_ratio if weights_change and self.packing_ratio is not None else self.ratio
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> PairedRatio:
+        packing = record.get("packing_ratio")
+        return cls(
+            record["own"], Interval(**record["ratio"]), record["rounds"],
+            None if packing is None else Interval(**packing),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement(Record):
     """One measured candidate. Times are in microseconds. Unknown is None, never 0.
 
     ``prepare_us`` is the device time to pack the weight. ``energy_mj`` is the energy of one call, ±
     ``energy_halfwidth_mj``. ``peak_bytes`` is the most memory that a call adds, including its result. ``doubt`` says
     why a time is unreliable: a second timing with fresh inputs did not confirm it, or it is ``unstable`` because other
-    work disturbed it.
+    work disturbed it. ``paired`` is the ratio to PyTorch's own call, where both ran in one run.
     """
 
     device_us: Interval
@@ -108,6 +132,7 @@ class Measurement(Record):
     energy_halfwidth_mj: float | None = None
     peak_bytes: int | None = None
     doubt: str | None = None
+    paired: PairedRatio | None = None
 
     @property
     def unstable(self) -> bool:
@@ -140,6 +165,7 @@ class Measurement(Record):
             energy_halfwidth_mj=record.get("energy_halfwidth_mj"),
             peak_bytes=record.get("peak_bytes"),
             doubt=record.get("doubt"),
+            paired=None if record.get("paired") is None else PairedRatio.from_json(record["paired"]),
         )
 
 

@@ -225,6 +225,9 @@ def _measurement(record: dict[str, Any]) -> Measurement:
 
 def _check_times(measured: Measurement) -> None:
     """A difference of times that drowned in noise may be negative, with infinite bounds; a call's own time may not."""
+    for name, ratio in _ratios(measured).items():
+        if not (0 < ratio.low <= ratio.value <= ratio.high and isfinite(ratio.high)):
+            raise ValueError(f"`{name}` must be finite and above 0 within its bounds, got {ratio.value:g}")
     for name, given in _times(measured).items():
         is_own = name == "device_us"
         if not (isfinite(given.value) and given.low <= given.value <= given.high) or (is_own and given.value <= 0):
@@ -255,14 +258,25 @@ def _times(measured: Measurement) -> dict[str, Interval]:
     return {name: interval for name, interval in every.items() if interval}
 
 
+def _ratios(measured: Measurement) -> dict[str, Interval]:
+    """The ratios to PyTorch's own call."""
+    paired = measured.paired
+    every = {} if paired is None else {"ratio": paired.ratio, "packing_ratio": paired.packing_ratio}
+    return {name: interval for name, interval in every.items() if interval}
+
+
 def _has_numbers(measured: Measurement) -> bool:
-    figures = [getattr(interval, name) for interval in _times(measured).values() for name in Interval.__slots__]
+    intervals = (*_times(measured).values(), *_ratios(measured).values())
+    figures = [getattr(interval, name) for interval in intervals for name in Interval.__slots__]
     figures += [figure for error in measured.errors for figure in (error.relative_l2, error.scaled_max)]
     figures += [measured.workspace_bytes, measured.samples]
     rare = (measured.energy_mj, measured.energy_halfwidth_mj, measured.peak_bytes)
     figures += [figure for figure in rare if figure is not None]
     texts = [error.kind for error in measured.errors] + [word for pair in measured.conditions for word in pair]
     texts += [] if measured.doubt is None else [measured.doubt]
+    if measured.paired is not None:
+        figures.append(measured.paired.rounds)
+        texts.append(measured.paired.own)
     return all(map(_is_number, figures)) and all(map(_is_text, texts))
 
 

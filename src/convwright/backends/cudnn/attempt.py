@@ -1,4 +1,5 @@
-"""One algorithm of cuDNN's asked for by name, whether or not cuDNN proposes it: what it needs, or why it refuses."""
+"""One algorithm of cuDNN, requested by name even if cuDNN does not propose it: its workspace, or the reason for a
+refusal."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _TF32 = "[math=tf32]"
 
 
 def can_be_asked(algorithm: str, device: DeviceFacts) -> bool:
-    """Whether cuDNN itself answers for ``algorithm``: for engines anywhere, for others where the device is present."""
+    """Whether cuDNN itself can answer for ``algorithm``: for engines on any device, for others only on a present
+    device."""
     if engine_named(f"cudnn/{algorithm}") is not None:
         return True
     family = algorithm.removesuffix(_TF32)
@@ -26,7 +28,7 @@ def can_be_asked(algorithm: str, device: DeviceFacts) -> bool:
 
 
 def attempt(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
-    """The workspace in bytes with which ``algorithm`` serves; raises in words where it does not."""
+    """The workspace in bytes that ``algorithm`` needs. Raises with the reason if it cannot compute the problem."""
     engine = engine_named(f"cudnn/{algorithm}")
     if engine is None:
         return _classic(problem, algorithm, device)

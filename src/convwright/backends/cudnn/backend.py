@@ -21,13 +21,14 @@ from convwright.core.problem import ConvProblem
 
 
 class Cudnn:
-    """Everything that cuDNN has, through both of its programming interfaces."""
+    """All algorithms of cuDNN, through both of its APIs."""
 
     name = "cudnn"
     log_environment = LOG_ENVIRONMENT
 
     def fingerprint(self, device: DeviceFacts) -> str:
-        """The version of cuDNN: engines' numbers and knobs change with it. Where it serves nothing it is not loaded."""
+        """The version of cuDNN, since the numbers and knobs of engines change with it. cuDNN is not loaded for a device
+        that it does not support."""
         if device.kind != "cuda":
             return "cudnn"
         library = load()
@@ -37,10 +38,10 @@ class Cudnn:
         return str(load())
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """What cuDNN proposes itself, then the classic algorithms, then what else there is.
+        """cuDNN's first proposal, then the classic algorithms, then everything else.
 
-        To make an engine ready takes 3 to 60 ms where its kernels are not loaded yet, a classic algorithm 1 to 5. So at
-        hand only the first engine comes before those: PyTorch's own call takes it, and has loaded it.
+        Preparing an engine takes 3 to 60 ms if its kernels are not loaded yet; a classic algorithm takes 1 to 5 ms.
+        Only the first engine comes before the classic algorithms: PyTorch's own call uses it and has loaded it.
         """
         if reason := _objection(problem, device):
             yield Refusal(self.name, reason)
@@ -88,6 +89,6 @@ class Cudnn:
 
 
 def _objection(problem: ConvProblem, device: DeviceFacts) -> str | None:
-    """A user who told PyTorch to do without cuDNN means all of it, on a device that is here."""
+    """A user who disables cuDNN in PyTorch disables all of it, on devices of this machine."""
     against = flags.against_cudnn() if device.kind == "cuda" and device.present else None
     return against or (fault_of(problem) if device.kind == "cuda" else None)

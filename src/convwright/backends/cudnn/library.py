@@ -32,8 +32,8 @@ _CREATE_OR_DESTROY = {
     for noun in ("Tensor", "Filter", "Convolution", "Activation")
 }
 
-# Every function that is called returns a status, except the two that _open treats by name. Without the first four
-# nothing can be done; the others are the classic API.
+# Every function returns a status, except the two that _open handles by name. The first four are required; the others
+# are the classic API.
 _ALWAYS: Mapping[str, tuple[Any, ...]] = {
     "cudnnGetVersion": (),
     "cudnnGetLastErrorString": (c_char_p, _Z),
@@ -70,9 +70,9 @@ SIGNATURES: Mapping[str, tuple[Any, ...]] = {**_ALWAYS, **_CLASSIC}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """cuDNN as loaded: ``version`` as cuDNN counts it (91900 is 9.19.0), and its functions by name.
+    """The loaded cuDNN: ``version`` as cuDNN counts it (91900 is 9.19.0), and its functions by name.
 
-    ``no_classic_api`` says why the classic API cannot be used, where it cannot: it is deprecated in name.
+    ``no_classic_api`` is the reason if the classic API, which is deprecated, cannot be used.
     """
 
     version: int
@@ -84,21 +84,21 @@ class Library:
         return f"cuDNN {in_figures(self.version)}{f', {self.no_classic_api}' if self.no_classic_api else ''}"
 
     def status(self, name: str, *args: object) -> int:
-        """Call ``name`` and return its status, for where a refusal is an answer."""
+        """Call ``name`` and return its status, for callers that accept a refusal."""
         return int(self.functions[name](*args))
 
     def call(self, name: str, *args: object) -> None:
-        """Call ``name``; anything but success is raised in words."""
+        """Call ``name``; raises with cuDNN's reason unless it succeeds."""
         status = self.status(name, *args)
         if status != SUCCESS:
             raise BackendError(f"{name}: {self.explain(status)}")
 
     def forget_words(self) -> None:
-        """Let nothing of what cuDNN has said so far in this thread be taken for a reason of what comes."""
+        """Discard cuDNN's previous error texts of this thread, so that they are not attributed to later calls."""
         self.explain(SUCCESS)
 
     def explain(self, status: int) -> str:
-        """``status`` in words, with what cuDNN said last in this thread."""
+        """``status`` as a sentence, with cuDNN's last error text of this thread."""
         own_words = ctypes.create_string_buffer(1024)
         self.functions["cudnnGetLastErrorString"](own_words, len(own_words))
         return explain(status, own_words.value.decode(errors="replace"))
@@ -106,7 +106,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """cuDNN cannot be loaded here, with the reason in words."""
+    """cuDNN cannot be loaded, with the reason."""
 
     reason: str
 
@@ -116,9 +116,9 @@ class Missing:
 
 @lru_cache
 def load() -> Library | Missing:
-    """cuDNN: the one that PyTorch has loaded, or else one that is installed beside it or on the system."""
+    """The cuDNN that PyTorch has loaded, or else one installed beside PyTorch or on the system."""
     try:
-        return _open(SONAME, mode=os.RTLD_NOLOAD)  # where that does not serve, no other is loaded beside it
+        return _open(SONAME, mode=os.RTLD_NOLOAD)  # if this one is unusable, no second one is loaded beside it
     except (OSError, AttributeError):  # not loaded yet, or a system without such a mode
         return _load_installed()
 
@@ -132,18 +132,18 @@ def _load_installed() -> Library | Missing:
             return _open(path)
         except OSError as failure:
             failures.append(str(failure))
-    return Missing(f"cuDNN 9 could not be loaded ({'; '.join(failures)}); `pip install convwright[plan]` brings it")
+    return Missing(f"cuDNN 9 could not be loaded ({'; '.join(failures)}); `pip install convwright[plan]` installs it")
 
 
 def _open(path: str, *, mode: int = 0) -> Library | Missing:
-    # PyDLL keeps the GIL during a call. Calls only enqueue and are short; handing the GIL over would cost more than
-    # they take, and without it two threads that share a stream, and so a handle, can never be inside cuDNN at once.
+    # PyDLL keeps the GIL during a call. Calls are short and only enqueue; releasing the GIL would cost more than they
+    # take. With the GIL held, two threads that share a stream, and so a handle, are never inside cuDNN at once.
     dll = ctypes.PyDLL(path, mode=mode or ctypes.DEFAULT_MODE)
     functions = {name: function for name in SIGNATURES if (function := getattr(dll, name, None)) is not None}
     for name, function in functions.items():
         function.argtypes = SIGNATURES[name]
     if "cudnnGetVersion" not in functions:
-        return Missing(f"{path} is no cuDNN: it has no function cudnnGetVersion")
+        return Missing(f"{path} is not cuDNN: it has no function cudnnGetVersion")
     functions["cudnnGetVersion"].restype = c_size_t
     version = functions["cudnnGetVersion"]()
     if version < _OLDEST:
@@ -157,7 +157,7 @@ def _open(path: str, *, mode: int = 0) -> Library | Missing:
 
 
 def in_figures(version: int) -> str:
-    """A version as it is written, of what cuDNN counts; until 8 it counted in thousands.
+    """The version as text, from cuDNN's number; before version 9 it counted in thousands.
 
     >>> in_figures(91900), in_figures(8907)
     ('9.19.0', '8.9.7')
@@ -176,15 +176,15 @@ def _installed(*patterns: str) -> Iterator[Path]:
 
 
 def _preload(path: Path) -> None:
-    # cuDNN opens these by their plain names, which only succeeds for what is loaded already. Without them it still
-    # loads and merely refuses more, so a failure here is not one of loading.
+    # cuDNN opens these by their plain names, which succeeds only if they are loaded already. Without them cuDNN still
+    # loads but refuses more problems, so this failure is ignored.
     try:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError:
         return
 
 
-# Handles live as long as the process: at exit the CUDA context may be gone before they would be destroyed.
+# Handles live as long as the process: at exit the CUDA context may already be gone.
 _handles: dict[tuple[int, int], c_void_p] = {}
 _spares: dict[int, c_void_p] = {}
 _making = threading.Lock()
@@ -199,7 +199,7 @@ in_child(_unlock)
 
 
 def handle(device_index: int, stream: int) -> c_void_p:
-    """The cuDNN handle of a device and a stream of it (as an address), made when first asked for."""
+    """The cuDNN handle of a device and a stream (an address), created when first needed."""
     key = (device_index, stream)
     if key not in _handles:
         with _making:
@@ -215,8 +215,8 @@ def _bound_handle(device_index: int, stream: int) -> c_void_p:
     with torch.cuda.device(device_index):
         made = _spares.pop(device_index, None) or _new_handle(library)
         library.call("cudnnSetStream", made, stream)
-        # A graph is captured on a stream of its own, which no warm-up has seen, and making a handle allocates, which
-        # capture forbids: so one is kept ready.
+        # A graph is captured on a stream of its own that no warm-up has used. Creating a handle allocates, which
+        # capture forbids, so a spare one is kept.
         if device_index not in _spares and not torch.cuda.is_current_stream_capturing():
             _spares[device_index] = _new_handle(library)
     return made

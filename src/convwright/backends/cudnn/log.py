@@ -1,11 +1,11 @@
-"""What cuDNN writes into its diagnostic log about a call that it refuses, and what of that is a reason."""
+"""Reasons from cuDNN's diagnostic log for a refused call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# Read when cuDNN is loaded, and only then: it takes a process of its own to have it.
+# cuDNN reads these once, when it is loaded, so the log needs a separate process.
 LOG_ENVIRONMENT = {
     "CUDNN_LOGERR_DBG": "1",
     "CUDNN_LOGWARN_DBG": "1",
@@ -14,8 +14,8 @@ LOG_ENVIRONMENT = {
     "CUDNN_LOGDEST_DBG": "stderr",
 }
 
-# An entry is one call of ours. Each line in it is a check of cuDNN's that failed, the innermost first; one that was
-# broken goes on without the mark in front.
+# One entry is one call. Each line in it is a failed check of cuDNN, the innermost first. A wrapped line continues
+# without the mark.
 _ENTRY = re.compile(r"^[WE]! CuDNN .*$", re.MULTILINE)
 _LINE = re.compile(r"^[we]!\s+(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: ")
 _MARKED = re.compile(r"^[weWE]!")
@@ -26,9 +26,9 @@ _NAME = re.compile(r"[\w.:\[\]]+")
 
 
 def failed_conditions(log: str) -> tuple[str, ...]:
-    """The conditions that the last refused call of ``log`` failed on, the deepest cause first, each once.
+    """The conditions that the last refused call in ``log`` failed, the deepest cause first, without duplicates.
 
-    Nothing where cuDNN names none, as where an engine is for another architecture.
+    Empty if cuDNN names none, for example for an engine of another architecture.
 
     >>> failed_conditions('''W! CuDNN (v91900 56) function cudnnBackendFinalize() called:
     ... w!     Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: 'c' per group must be 1 at: wDesc->dimA[1] != 1
@@ -43,7 +43,7 @@ def failed_conditions(log: str) -> tuple[str, ...]:
 
 
 def _failures(entry: str) -> Iterator[str]:
-    """What an entry gives as reasons, each on one line."""
+    """The reasons in an entry, each on one line."""
     text: str | None = None
     for line in entry.splitlines():
         begun = _LINE.match(line)
@@ -59,16 +59,16 @@ def _failures(entry: str) -> Iterator[str]:
 
 
 def _condition(line: str) -> str | None:
-    """A line without what only cuDNN's makers can read; None where it only says who handed a failure on."""
+    """A line without cuDNN's internal details; None if it only passes a failure on."""
     words, at, condition = _ADDRESSES.sub("", line).partition(" at: ")
     if at:
-        # "true" is what stands there where the words say it all.
+        # The condition is "true" where the words are complete.
         return words if condition == "true" else f"{words} ({condition})"
     return None if _handed_on(words) else words
 
 
 def _handed_on(text: str) -> bool:
-    """Whether a check is of another's status: a call or a variable with nothing that it is compared to.
+    """Whether a check tests another call's status: a call or a variable that is not compared with anything.
 
     >>> _handed_on("engine_iface->getStatus()"), _handed_on("!is_NHWC"), _handed_on("f(x) != 0")
     (True, False, False)

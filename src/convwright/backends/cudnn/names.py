@@ -1,4 +1,4 @@
-"""How cuDNN's algorithms may be called: by our names for them, by cuDNN's numbers, engines with any knobs."""
+"""Accepted names of cuDNN's algorithms: our names, cuDNN's numbers, and engines with any knobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENGINE = re.compile(r"cudnn/(engine-\d{1,18})(?:\[(k\d{1,9}=-?\d{1,9}(?:,k\d{1,
 
 
 def spelled(name: str, problem: ConvProblem) -> str:
-    """The name as candidates have it, for one that may give a number, or knobs in another order.
+    """The name that candidates use, from one with a number or with knobs in another order.
 
     >>> spelled("cudnn/7", ConvProblem.parse("ic8ih9oc8kh3"))
     'cudnn/winograd-nonfused'
@@ -31,7 +31,7 @@ def spelled(name: str, problem: ConvProblem) -> str:
 
 
 def engine_named(name: str) -> tuple[str, Config] | None:
-    """The algorithm and the configuration of an engine that is asked for by name; None where none is."""
+    """The algorithm and configuration of an engine that ``name`` names; None if it names none."""
     found = _ENGINE.fullmatch(name)
     if found is None:
         return None

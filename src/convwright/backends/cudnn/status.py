@@ -1,25 +1,25 @@
-"""cuDNN's statuses in words."""
+"""cuDNN's statuses as sentences."""
 
 from __future__ import annotations
 
 SUCCESS = 0
 
-# A status is a family (its thousands) and a special case within it. Cases that say no more than their family are
-# left out, so that a newer cuDNN's unknown case still reads as its family.
+# A status is a family (its thousands) and a special case. Cases that say no more than their family are left out, and so
+# are unknown ones of a newer cuDNN.
 _FAMILIES = {
     1: "cuDNN could not start",
     2: "cuDNN was given a bad parameter",
     3: "cuDNN does not support this",
-    4: "cuDNN met an error of its own",
+    4: "cuDNN had an internal error",
     5: "the computation failed on the device",
 }
 _WORDS = {
-    0: "cuDNN did as asked",
+    0: "cuDNN succeeded",
     1001: "cuDNN could not start: it finds no working device or driver, or no memory there",
     1002: "cuDNN's libraries are of different versions",
-    1003: "cuDNN was given something written by another version of it",
+    1003: "cuDNN was given data of another version",
     1004: "cuDNN no longer has this function",
-    1007: "cuDNN met an overflow while running",
+    1007: "cuDNN had an overflow at run time",
     1008: "cuDNN could not load one of its libraries",
     2001: "cuDNN was given an invalid value",
     2002: "cuDNN was given a null pointer",
@@ -48,7 +48,7 @@ _WORDS = {
     3013: "cuDNN does not support this inside a CUDA graph",
     3014: "cuDNN does not support this dynamic shape",
     4001: "cuDNN could not compile its kernel",
-    4002: "cuDNN met a value that it did not expect",
+    4002: "cuDNN had an unexpected value",
     4003: "cuDNN could not allocate host memory",
     4004: "cuDNN could not allocate device memory",
     4005: "cuDNN launched a kernel with bad parameters",
@@ -61,14 +61,14 @@ _WORDS = {
 
 
 def explain(status: int, own_words: str = "") -> str:
-    """One sentence for ``status``; ``own_words`` is what cuDNN itself said about it.
+    """One sentence for ``status``; ``own_words`` is cuDNN's own text about it.
 
     >>> explain(3004)
     'cuDNN does not support this layout (status 3004)'
     >>> explain(2000, "dimA[i] <= 0")
     'cuDNN was given a bad parameter (status 2000: dimA[i] <= 0)'
     """
-    words = _WORDS.get(status) or _FAMILIES.get(status // 1000, "cuDNN returned a status that is not known")
-    # cuDNN ends some of its sentences with a line break and names the failing condition over several lines.
+    words = _WORDS.get(status) or _FAMILIES.get(status // 1000, "cuDNN returned an unknown status")
+    # cuDNN ends some sentences with a line break and spreads conditions over several lines.
     own = " ".join(own_words.split())
     return f"{words} (status {status}: {own})" if own else f"{words} (status {status})"

@@ -1,4 +1,4 @@
-"""The classic algorithms in readable PyTorch. They run anywhere and are what faster ones are held against."""
+"""The classic algorithms in readable PyTorch. They run on any device; faster kernels are compared with them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ VERSION = "3"
 
 
 class Algorithm(Protocol):
-    """What a module of this folder answers for its algorithm."""
+    """The interface of an algorithm's module in this folder."""
 
     def offers(self, problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-        """The candidates for ``problem``, the most promising first, or a refusal of each that cannot serve it."""
+        """The candidates for ``problem``, the most promising first, or a refusal of each that cannot compute it."""
 
     def plan(self, candidate: Candidate) -> Plan:
-        """One of those candidates made ready."""
+        """One of those candidates, ready to run."""
 
 
-# In the order in which they are offered.
+# The order in which they are offered.
 ALGORITHMS = ("kn2row", "gemm", "direct", "winograd", "fft", "fft-tiled")
 
 
 class Reference:
-    """Each classic algorithm by its definition: every layout, every device."""
+    """Each classic algorithm by its definition, for every layout and device."""
 
     name = "reference"
 
@@ -57,7 +57,7 @@ class Reference:
 
 
 def _algorithm(name: str) -> Algorithm:
-    """Its module, which is imported when it is first asked for."""
+    """The algorithm's module, imported when it is first used."""
     match name:
         case "kn2row":
             from convwright.backends.reference import kn2row
@@ -84,10 +84,10 @@ def _algorithm(name: str) -> Algorithm:
 
             return fft_tiled
         case _:
-            raise BackendError(f"reference has the algorithms {', '.join(ALGORITHMS)}, got {name!r}")
+            raise BackendError(f"the reference algorithm must be one of {', '.join(ALGORITHMS)}, got {name!r}")
 
 
 def _too_narrow(problem: ConvProblem, name: str) -> str | None:
     if problem.dtype.narrow and name != "direct":
-        return f"{problem.dtype} is computed by reference/direct, in wider numbers"
+        return f"{problem.dtype} is computed only by reference/direct, in a wider dtype"
     return None

@@ -1,4 +1,4 @@
-"""The scratch memory of one plan: named tensors, placed so that those which never live together share bytes."""
+"""The scratch memory of one plan: named tensors. Tensors that are never in use together share bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.tensors import carve
 
 
 class Buffers:
-    """Tensors by name. A life is the first and the last step at which the content of one must stay intact."""
+    """Tensors by name. A life is the first and the last step at which a tensor's content is needed."""
 
     def __init__(self, specs: Mapping[str, TensorSpec], lives: Mapping[str, tuple[int, int]]) -> None:
         self.specs = dict(specs)
@@ -21,7 +21,7 @@ class Buffers:
         self.offsets, self.nbytes = placed.offsets, placed.nbytes
 
     def of(self, workspace: Tensor | None, device: torch.device) -> dict[str, Tensor]:
-        """The tensors in ``workspace``, or in memory of this call's own. Their content is whatever lay there."""
+        """The tensors, in ``workspace`` or in newly allocated memory. They are not initialized."""
         if workspace is None:
             workspace = torch.empty(self.nbytes, dtype=torch.uint8, device=device)
         return {name: carve(workspace, self.offsets[name], spec) for name, spec in self.specs.items()}

@@ -1,10 +1,10 @@
-"""Convolution by its definition: tap after tap, one product of what the tap reads is added to the sums.
+"""Convolution by its definition: for each tap, the product of what it reads is added to the sums.
 
     forward           y[p]               += w[tap] · x[p ∗ stride + tap]
     backward data     dx[p ∗ stride + tap] += w[tap]ᵀ · dy[p]
     backward weight   dw[tap]             = Σ dy[p] · x[p ∗ stride + tap]ᵀ     over images and positions p
 
-The input is never padded: each tap takes the part of it that is there. Sums are kept in fp32 at least.
+The input is never padded: each tap reads only the part that exists. Sums are kept in fp32 at least.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convwright.tensors import empty, torch_dtype
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """It serves every problem."""
+    """It computes every problem."""
     yield offer(problem, "direct", _buffers(_products(problem)).nbytes)
 
 
@@ -47,7 +47,7 @@ class DirectPlan:
         self.workspace_bytes = self.buffers.nbytes
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight tap by tap: (taps…, G, K / G, C / G), in the dtype of the sums."""
+        """The weight by taps: (taps…, G, K / G, C / G), in the dtype of the sums."""
         dtype = torch_dtype(self.products.dtype)
         return by_tap(weight, self.problem.groups).to(dtype).contiguous()
 
@@ -75,10 +75,10 @@ class DirectPlan:
 
 
 def _products(problem: ConvProblem) -> Channels | Depthwise:
-    """How what a tap reads is multiplied.
+    """The kind of products for this problem.
 
-    Elementwise took 0.5 to 0.85 of the time of products of matrices where each channel is convolved by itself, and 0.8
-    to 1.4 with two outputs to a channel (3x3, 14² to 256², all directions, one core of an AMD EPYC, PyTorch 2.13).
+    Elementwise products took 0.5 to 0.85 of the time of matrix products if each channel is convolved by itself, and 0.8
+    to 1.4 with two outputs per channel (3x3, 14² to 256², all directions, one core of an AMD EPYC, PyTorch 2.13).
     """
     return Depthwise(problem) if problem.c == problem.k == problem.groups else Channels(problem)
 

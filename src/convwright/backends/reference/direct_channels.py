@@ -1,4 +1,4 @@
-"""Products of a tap as one product of matrices per group, over all channels of the group."""
+"""The product of one tap as one matrix product per group, over all channels of the group."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Tensors = dict[str, Tensor]
 
 
 class Channels:
-    """What a tap reads as a matrix (C/G × NP), beside y (K/G × NP) and the tap's weights (K/G × C/G).
+    """The input of a tap as a matrix (C/G × NP), with y (K/G × NP) and the tap's weights (K/G × C/G).
 
-    A tap that reads nothing but input, and that as a matrix, is multiplied where the input lies. What any other reads
-    is copied into the window, which holds the columns of one tap and never those of all.
+    A tap that reads no padding, and whose input is a matrix in memory, is multiplied in place. The input of other taps
+    is copied into the window, which holds the columns of one tap at a time.
     """
 
     def __init__(self, problem: ConvProblem) -> None:
@@ -58,7 +58,7 @@ class Channels:
             dw[tap.stored].copy_(product)
 
     def _read(self, x: Tensor, tap: Tap, buffers: Tensors) -> Tensor:
-        """What ``tap`` reads, as a stack of matrices; zeros for outputs that meet it outside the input."""
+        """The input of ``tap`` as a stack of matrices, with zeros for outputs whose input is padding."""
         if self._in_place(tap):
             return self._matrix(x[tap.x])
         window = buffers["window"]
@@ -79,7 +79,7 @@ class Channels:
         return tap.whole and self.lies_as_matrix
 
     def _specs(self) -> dict[str, TensorSpec]:
-        """Only what the problem needs."""
+        """Only the buffers that the problem needs."""
         problem, direction = self.problem, self.problem.direction
         needed = {}
         if not (self.lies_as_matrix and all_whole(problem)):
@@ -96,7 +96,7 @@ class Channels:
         return needed
 
     def _as_matrix(self, spec: TensorSpec, layout: Layout) -> TensorSpec:
-        """(N, channels, positions…) laid out so that each group's channels by all else are a matrix."""
+        """(N, channels, positions…) in a layout in which each group's channels by all other dimensions are a matrix."""
         images, channels, *positions = spec.shape
         strides = dense_strides(spec.shape, Layout.NHWC)
         if layout is not Layout.NHWC:
@@ -105,7 +105,7 @@ class Channels:
         return TensorSpec(spec.shape, self.dtype, strides)
 
     def _lies_as_matrix(self) -> bool:
-        """True where what a tap reads of an input without padding can be multiplied as it lies."""
+        """True if a tap of an unpadded input can be multiplied in place."""
         problem = self.problem
         read = problem.x
         if self.dtype is not read.dtype:
@@ -119,6 +119,6 @@ class Channels:
 
 
 def _dense(spec: TensorSpec, dtype: DType) -> TensorSpec:
-    """The spec without gaps, in its own layout where that has a name."""
+    """The spec without gaps, in its own layout if that has a name."""
     layout = Layout.NHWC if spec.layout is Layout.NHWC else Layout.NCHW
     return TensorSpec(spec.shape, dtype, dense_strides(spec.shape, layout))

@@ -1,4 +1,4 @@
-"""Products of a tap where each channel is convolved by itself: elementwise, on views, with nothing copied."""
+"""The product of one tap if each channel is convolved by itself: elementwise, on views, without copies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Tensors = dict[str, Tensor]
 
 
 class Depthwise:
-    """One multiply-add of all images and channels for each tap.
+    """One multiply-add of all images and channels per tap.
 
-    Operands of 16 bits are first copied to fp32, in which the sums are kept.
+    16-bit operands are first copied to fp32, the dtype of the sums.
     """
 
     def __init__(self, problem: ConvProblem) -> None:
@@ -49,11 +49,11 @@ class Depthwise:
             torch.sum(products, (0, *range(2, products.dim())), out=dw[tap.stored])
 
     def _factors(self, w: Tensor) -> Tensor:
-        """A tap's weights (C, 1, 1), beside (N, C, positions…)."""
+        """The weights of a tap (C, 1, 1), to be broadcast to (N, C, positions…)."""
         return w.view(-1, *[1] * self.problem.rank)
 
     def _like(self, met: Tensor, memory: Tensor) -> Tensor:
-        """The front of ``memory`` in the shape of ``met`` and, for speed, in the order in which dy lies."""
+        """The beginning of ``memory`` in the shape of ``met``, in the memory order of dy, which is faster."""
         images, channels, *positions = met.shape
         memory = memory[: met.numel()]
         if self.problem.y.layout is Layout.NHWC:

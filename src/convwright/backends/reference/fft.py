@@ -1,4 +1,4 @@
-"""``reference/fft``: each plane is transformed in one piece. Its cost hardly depends on the filter's size."""
+"""``reference/fft``: each plane is transformed as a whole. The cost hardly depends on the filter's size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.core.problem import ConvProblem
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """It serves every problem that has products; with a stride it computes the outputs between as well."""
+    """It computes every problem that has products. With a stride it also computes the outputs that are skipped."""
     reason = without_products(problem)
     if reason is not None:
         yield Refusal("reference/fft", reason)

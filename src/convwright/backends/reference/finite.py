@@ -1,8 +1,8 @@
-"""What spreads an infinity over numbers, and computes by definition where there is one.
+"""Direct computation where a transform would spread an infinity.
 
-A transform makes NaN of all that lies in a tile with an infinity. On a CPU one pass over operands and result tells
-whether all are finite, and where not, ``reference/direct`` computes instead; so does it where numbers are finite whose
-transform is not. On a GPU nobody asks, since the host would wait for the answer.
+A transform turns everything in a tile with an infinity into NaN. On a CPU one pass over operands and result checks
+whether all numbers are finite. If not, ``reference/direct`` computes the result, even if only the transform overflowed.
+On a GPU nothing is checked, since the host would have to wait for the answer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from convwright.tensors import empty
 
 @runtime_checkable
 class Spreading(Plan, Protocol):
-    """A plan that spreads what is not finite."""
+    """A plan that spreads numbers that are not finite."""
 
     def transform(self, numbers: Tensor) -> Tensor:
-        """A prepared weight, of which these are the real numbers one behind the other."""
+        """A prepared weight from its real numbers in one dimension."""
 
 
 class FinitePlan:
-    """Runs such a plan, and what is right of all numbers where it is not.
+    """Runs a ``Spreading`` plan, and ``reference/direct`` if an operand or the result is not finite.
 
-    A prepared weight is its transform, and behind that the weight by taps.
+    A prepared weight is the transform, followed by the weight by taps.
     """
 
     writes_out = True
@@ -71,7 +71,7 @@ class FinitePlan:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers surely are: so is their sum. It is taken in fp32 at least, in which that of none in fp16 is
-    too large."""
+    """True only if all numbers are finite: then their sum is. It is computed in fp32 at least, in which a sum of fp16
+    numbers does not overflow."""
     wide = tensor.dtype if tensor.dtype is torch.float64 else torch.float32
     return isfinite(tensor.sum(dtype=wide).item())

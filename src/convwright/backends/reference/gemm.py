@@ -1,8 +1,8 @@
-"""Convolution as one matrix product per group: the textbook algorithm, on one path for 1 to 3 dimensions.
+"""Convolution as one matrix product per group: the textbook algorithm, in one path for 1 to 3 dimensions.
 
-The input is unfolded into columns, one row per channel and tap, one column per image and output position. It is not
-where it lies as its own columns, all images or each: with one tap, or one position in which the taps meet everything.
-Then
+The input is unfolded into columns: one row per channel and tap, one column per image and output position. This copy is
+omitted where the input itself has this form in memory, for all images or for each: with one tap, or with one output
+position whose taps cover the whole input. Then
 
     forward           y       = w · columns(x)
     backward weight   dw      = dy · columns(x)ᵀ
@@ -32,9 +32,10 @@ Tensors = dict[str, Tensor]
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """It serves every problem. Workspace is for the columns, and for what must be padded or lies as no matrix.
+    """It computes every problem. Workspace holds the columns, and operands that must be padded or are not matrices in
+    memory.
 
-    On a GPU, what is multiplied where it lies is so in TF32 too: beside that product copying columns would show.
+    On a GPU, products without a copy are also offered in TF32. With a copy, the copy would dominate.
     """
     matrices = Matrices(problem)
     nbytes, arithmetic = matrices.buffers.nbytes, native_arithmetic(problem.dtype, tf32=False)
@@ -60,7 +61,7 @@ class GemmPlan:
         self._multiply = partial(multiply, tf32=candidate.arithmetic is Arithmetic.TF32)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight as a stack of matrices, mirrored where the problem asks for a true convolution."""
+        """The weight as a stack of matrices, mirrored if the problem is a true convolution."""
         if self.problem.flip:
             weight = weight.flip([*range(2, weight.dim())])
         return weight.reshape(self.matrices.w_shape).contiguous()
@@ -124,7 +125,7 @@ class GemmPlan:
         return buffers["columns"].copy_(self.matrices.windows(x)).view(self.matrices.columns_shape)
 
     def _fold(self, columns: Tensor, dx: Tensor, buffers: Tensors) -> Tensor:
-        """Add every column to where it was seen. Within one tap no element is seen twice."""
+        """Add every column to its input elements. One tap reads no element twice."""
         padded = buffers.get("padded", dx).zero_()
         windows, columns = self.matrices.by_tap(self.matrices.windows(padded)), self.matrices.by_tap(columns)
         for tap in self._taps():

@@ -1,16 +1,15 @@
-"""Convolution by maps: every pixel of the input is multiplied with the weights of all taps at once, one matrix product
-per group, and what a tap makes of a pixel is then added to the output for which it does.
+"""Convolution by maps. One matrix product per group multiplies every input pixel with the weights of all taps. The
+product of a tap is then added to the output that reads the pixel with this tap.
 
     forward          maps = w · x,                        y[p] = Σ maps[tap][p ∗ stride + tap]
     backward data    maps[tap][p ∗ stride + tap] = dy[p], dx = wᵀ · maps
     backward weight  the same maps,                       dw = maps · xᵀ
 
-There is a map of the input's size for each output channel and tap. Where a group has few outputs all maps are far
-smaller than the columns of ``reference/gemm``, and the input is read once, where it lies. Sums are kept in fp32 at
-least.
+There is a map of the input's size for each output channel and tap. If a group has few outputs, all maps are far smaller
+than the columns of ``reference/gemm``, and the input is read once, in place. Sums are kept in fp32 at least.
 
-Maps of a gradient are zero where a tap takes nothing to a pixel, and zero times infinity is NaN. Where a factor is not
-finite ``reference/direct`` computes gradients instead, tap by tap.
+Maps of a gradient are zero where a tap reads no pixel, and zero times infinity is NaN. If a factor is not finite,
+``reference/direct`` computes the gradient instead.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from convwright.core.problem import ConvProblem
 from convwright.tensors import empty, torch_dtype
 
 ALGORITHM = "kn2row"
-# With fewer inputs to an output the columns of reference/gemm are as small, and PyTorch's own call is faster on a CPU.
+# With fewer inputs per output the columns of reference/gemm are as small, and PyTorch's own call is faster on a CPU.
 _INPUTS_FOR_AN_OUTPUT = 2
 Tensors = dict[str, Tensor]
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """One candidate where groups have few outputs."""
+    """One candidate if groups have few outputs."""
     reason = refusal_reason(problem, device)
     if reason is not None:
         yield Refusal(f"reference/{ALGORITHM}", reason)
@@ -48,9 +47,9 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
 
 
 def refusal_reason(problem: ConvProblem, device: DeviceFacts) -> str | None:
-    """Why the algorithm cannot serve, or is not for this, or None."""
+    """Why the algorithm cannot compute the problem or is unsuitable; None if it is suitable."""
     if problem.direction is not Direction.FORWARD and device.kind != "cpu":
-        return f"looks at numbers before it computes a gradient, for which {device.name} would have to be waited for"
+        return f"checks values before it computes a gradient, which would make the host wait for {device.name}"
     if prod(problem.taps) == 1:
         return "needs at least 2 taps, got 1: reference/gemm is the same"
     inputs, outputs = problem.c // problem.groups, problem.k // problem.groups
@@ -77,7 +76,7 @@ class Kn2rowPlan:
         self.workspace_bytes = self.maps.buffers.nbytes
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """A matrix for each group, a row for each tap and output: (G, taps · K / G, C / G), in the sums' dtype."""
+        """A matrix per group with a row per tap and output: (G, taps · K / G, C / G), in the dtype of the sums."""
         rows = by_tap(weight, self.problem.groups).flatten(0, self.problem.rank - 1).movedim(1, 0)
         return rows.flatten(1, 2).to(torch_dtype(self.maps.dtype)).contiguous()
 
@@ -134,8 +133,8 @@ class Kn2rowPlan:
         return dw
 
     def _filled(self, dy: Tensor, buffers: Tensors) -> Iterator[tuple[slice, Tensor]]:
-        """The maps of some images after others, with what each tap takes from a gradient to a pixel."""
-        buffers["maps"].zero_()  # once: what a tap does not reach it reaches in no image
+        """The maps of a few images at a time, filled from the gradient with what each tap reads."""
+        buffers["maps"].zero_()  # once: pixels that a tap does not reach are the same in all images
         for part in self.maps.parts():
             maps, y = buffers["maps"][: part.stop - part.start], by_group(dy[part], self.problem.groups)
             for made, tap in self.maps.by_place(maps):
@@ -143,7 +142,7 @@ class Kn2rowPlan:
             yield part, maps
 
     def _by_tap(self, rows: Tensor) -> Tensor:
-        """Matrices of all taps and outputs, of a weight or its gradient, as (taps…, G, K / G, C / G)."""
+        """The matrices of a weight or its gradient as (taps…, G, K / G, C / G)."""
         problem = self.problem
         by_place = rows.view(problem.groups, *problem.taps, self.maps.rows, problem.w.shape[1])
         return by_place.movedim(0, problem.rank)
@@ -153,5 +152,5 @@ class Kn2rowPlan:
 
 
 def _by_group(cut: tuple[slice, ...]) -> tuple[slice, ...]:
-    """What cuts (images, channels, spatial…), for (images, groups, channels, spatial…)."""
+    """An index of (images, channels, spatial…), for (images, groups, channels, spatial…)."""
     return (slice(None), *cut)

@@ -1,4 +1,4 @@
-"""The maps of ``reference/kn2row``: what each tap's weights make of each pixel, or take from a gradient to it."""
+"""The maps of ``reference/kn2row``: the products of each tap with each pixel, or the gradients that each tap reads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from convwright.core.once import once
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 
-# What small images are taken together for: so many bytes of maps stay in a processor's cache until they are added up.
+# Small images are taken together up to so many bytes of maps, which stay in the processor's cache until they are added.
 _MAPS_BYTES = 16 << 20
 
 
 class Maps:
-    """The maps of some images at a time, and the operands of their products, as stacks of matrices: over the images
-    where there is one group, or over the groups of one image."""
+    """The maps of a few images at a time and the operands of their products, as stacks of matrices: over images if
+    there is one group, else over the groups of one image."""
 
     def __init__(self, problem: ConvProblem) -> None:
         self.problem, self.dtype = problem, wide(problem.dtype)
@@ -36,25 +36,25 @@ class Maps:
 
     @once
     def taps(self) -> tuple[tuple[int, Tap], ...]:
-        """All that meet the input, each with its place among the maps."""
+        """All taps that read the input, each with its index among the maps."""
         found = taps(self.problem)  # there may be thousands, and an offer needs none
         return tuple((_place(tap.stored, self.problem.taps), tap) for tap in found)
 
     def parts(self) -> Iterator[slice]:
-        """All images, as many at a time as have maps."""
+        """Slices of all images, one slice for each filling of the maps."""
         n = self.problem.n
         return (slice(first, min(first + self.images, n)) for first in range(0, n, self.images))
 
     def of(self, images: Tensor, weight: Tensor) -> Tensor:
-        """The packed weight, once for each matrix of a stack."""
+        """The packed weight, once for each matrix of the stack."""
         return weight.expand(images.shape[0] * self.groups, -1, -1)
 
     def by_place(self, maps: Tensor) -> Iterator[tuple[Tensor, Tap]]:
-        """The map of each tap that meets the input, (images, G, K / G, spatial…)."""
+        """The map of each tap that reads the input: (images, G, K / G, spatial…)."""
         return ((maps[:, :, place], tap) for place, tap in self.taps)
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """Images, or maps of them, that lie as matrices: all rows of a group by all pixels."""
+        """Images, or maps of them, as matrices: all rows of a group by all pixels."""
         image, row = tensor.stride()[:2]
         pixel = merged([*zip(self.spatial, tensor.stride()[-len(self.spatial) :], strict=True)])
         assert pixel is not None
@@ -66,7 +66,7 @@ class Maps:
         return maps.view(maps.shape[0] * self.groups, self.count * self.rows, prod(self.spatial))
 
     def _lies(self, spec: TensorSpec) -> bool:
-        """Whether each image of a tensor is a stack of matrices."""
+        """Whether each image of a tensor is a stack of matrices in memory."""
         _, channel, *steps = spec.strides
         one = TensorSpec((1, spec.shape[1] // self.groups, *self.spatial), self.dtype, (0, channel, *steps))
         return is_matrix(one, 1, one.shape[1])
@@ -85,7 +85,7 @@ class Maps:
 
 
 def _place(stored: tuple[int, ...], counts: tuple[int, ...]) -> int:
-    """Where a tap lies among all, the last dimension the fastest."""
+    """The index of a tap; the last dimension varies fastest."""
     place = 0
     for position, count in zip(stored, counts, strict=True):
         place = place * count + position

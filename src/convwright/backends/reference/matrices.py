@@ -15,7 +15,7 @@ from convwright.core.tensor_spec import TensorSpec
 
 Strides = tuple[int, int, int]
 
-# The first and the last step that needs a buffer: step 0 makes the columns, step 1 uses them up.
+# The first and the last step that needs a buffer: step 0 fills the columns, step 1 reads them.
 _LIVES = {
     Direction.FORWARD: {"padded": (0, 0), "columns": (0, 1), "y": (1, 1)},
     Direction.BACKWARD_DATA: {"y": (0, 0), "columns": (0, 1), "padded": (1, 1)},
@@ -24,7 +24,7 @@ _LIVES = {
 
 
 class Matrices:
-    """Operands of a problem seen as matrices, and the buffers for those that cannot be seen so where they lie."""
+    """Operands of a problem as matrices, and buffers for those that are not matrices in memory."""
 
     def __init__(self, problem: ConvProblem) -> None:
         groups = problem.groups
@@ -42,7 +42,7 @@ class Matrices:
         self.buffers = Buffers({} if self.by_image else self._needed(), _LIVES[problem.direction])
 
     def windows(self, x: Tensor) -> Tensor:
-        """What each tap sees at each position: a view (G, C/G, taps…, N, positions…) of a padded input."""
+        """The input of each tap at each position: a view (G, C/G, taps…, N, positions…) of a padded input."""
         problem, (image, channel, *spatial) = self.problem, x.stride()
         steps = [dilation * stride for dilation, stride in zip(problem.dilation, spatial, strict=True)]
         jumps = [step * stride for step, stride in zip(problem.stride, spatial, strict=True)]
@@ -52,21 +52,21 @@ class Matrices:
         )
 
     def as_columns(self, x: Tensor) -> Tensor:
-        """The input where it lies, which is its own columns."""
+        """The input in place, if it has the form of its columns."""
         if self.by_image:
             return x.as_strided((self.problem.n, *self._image(x.shape)), (*x.stride()[:2], 1))
         assert self.columns_in_place is not None
         return x.as_strided(self.columns_shape, self.columns_in_place)
 
     def as_y(self, y: Tensor) -> Tensor:
-        """The output where it lies, as a matrix."""
+        """The output in place, as a matrix."""
         if self.by_image:
             return y.as_strided((self.problem.n, *self._image(y.shape)), (*y.stride()[:2], 1))
         assert self.y_in_place is not None
         return y.as_strided(self.y_shape, self.y_in_place)
 
     def as_w(self, w: Tensor) -> Tensor:
-        """The packed weight, as many times as there are products."""
+        """The packed weight, once per product."""
         return w.expand(self.problem.n, -1, -1) if self.by_image else w
 
     def interior(self, padded: Tensor) -> Tensor:
@@ -81,12 +81,12 @@ class Matrices:
         return y.view(images, self.problem.groups, self.rows, *spatial).movedim(0, 2)
 
     def by_tap(self, tensor: Tensor) -> Tensor:
-        """A weight, windows or columns, all of which have the taps behind two other dimensions, with the taps first."""
+        """A weight, windows or columns with the taps moved from dimension 2 to the front."""
         rank = self.problem.rank
         return tensor.movedim(tuple(range(2, 2 + rank)), tuple(range(rank)))
 
     def _columns_in_place(self) -> Strides | None:
-        """The strides of the columns within the input: with one tap, or one position where the taps meet everything."""
+        """The strides of the columns in the input: with one tap, or one position whose taps cover the whole input."""
         problem, spatial = self.problem, self.problem.x.shape[2:]
         one_position = self.positions[1:] == (1,) * problem.rank and problem.taps == spatial
         image, channel, *steps = problem.x.strides
@@ -103,7 +103,7 @@ class Matrices:
         return _in_place(self.channels * channel, across, along, self.columns_shape)
 
     def _lie_by_image(self) -> bool:
-        """Whether each image of x and y is a matrix, where one tap is to be multiplied with several images."""
+        """Whether each image of x and y is a matrix in memory, for one tap and several images."""
         problem = self.problem
         if any(map(any, problem.padding)) or not self._has_one_tap():
             return False
@@ -120,13 +120,13 @@ class Matrices:
         return shape[1], prod(shape[2:])
 
     def _y_in_place(self) -> Strides | None:
-        """The strides of y as a matrix where it lies."""
+        """The strides of y as a matrix in place."""
         image, channel, *steps = self.problem.y.strides
         along = merged([*zip(self.positions, (image, *steps), strict=True)])
         return _in_place(self.rows * channel, merged([(self.rows, channel)]), along, self.y_shape)
 
     def _needed(self) -> dict[str, TensorSpec]:
-        """Only what the problem needs. Folding back adds up in fp32 at least."""
+        """Only the buffers that the problem needs. Folding adds in fp32 at least."""
         problem, folds = self.problem, self.problem.direction is Direction.BACKWARD_DATA
         half = problem.dtype in (DType.FP16, DType.BF16)
         padded = [size + low + high for size, (low, high) in zip(problem.x.shape[2:], problem.padding, strict=True)]
@@ -143,7 +143,7 @@ class Matrices:
 
 
 def _in_place(group: int, across: int | None, along: int | None, shape: tuple[int, int, int]) -> Strides | None:
-    """The strides of a stack of matrices, if they can be multiplied as they lie."""
+    """The strides of a stack of matrices, if these can be multiplied in place."""
     if across is None or along is None:
         return None
     _, rows, columns = shape
@@ -151,7 +151,7 @@ def _in_place(group: int, across: int | None, along: int | None, shape: tuple[in
 
 
 def merged(dims: list[tuple[int, int]]) -> int | None:
-    """The stride of these dimensions, (size, stride) each, taken as one; None where they have no common one.
+    """The stride of these dimensions, (size, stride) each, merged into one; None if they have no common stride.
 
     >>> merged([(2, 12), (3, 4), (4, 1)]), merged([(2, 24), (12, 1)]), merged([(1, 7)])
     (1, None, 1)
@@ -163,7 +163,7 @@ def merged(dims: list[tuple[int, int]]) -> int | None:
 
 
 def is_matrix(spec: TensorSpec, row: int, rows: int) -> bool:
-    """True where ``rows`` of dimension ``row`` by all other dimensions, taken as one, can be multiplied as they lie."""
+    """True if ``rows`` of dimension ``row`` by all other dimensions, merged, can be multiplied in place."""
     if spec.numel == 0:
         return True
     dims = [*zip(spec.shape, spec.strides, strict=True)]

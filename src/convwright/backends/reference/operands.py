@@ -1,4 +1,4 @@
-"""What the algorithms here have in common: sums in fp32 at least, channels by group, the epilogue last."""
+"""Shared by the algorithms of this backend: sums in fp32 at least, channels by group, the epilogue last."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convwright.core.epilogue import Activation
 from convwright.core.problem import ConvProblem
 from convwright.tensors import activate_
 
-# The arithmetic of an algorithm that computes in the dtype in which it sums.
+# The arithmetic of an algorithm that computes in the dtype of its sums.
 WIDE_ARITHMETIC: Mapping[DType, Arithmetic] = {DType.FP64: Arithmetic.FP64, DType.FP32: Arithmetic.FP32}
 
 
 def wide(dtype: DType) -> DType:
-    """The dtype in which sums of ``dtype`` are kept; those of int8 are exact in fp64."""
+    """The dtype of sums of ``dtype``. Sums of int8 are exact in fp64."""
     return DType.FP64 if dtype in (DType.FP64, DType.INT8) else DType.FP32
 
 
@@ -32,7 +32,7 @@ def offer(
     saves_products: bool = False,
     links_us: float = 0.0,
 ) -> Candidate:
-    """An algorithm of this backend; it computes in the dtype in which it sums unless ``arithmetic`` says otherwise."""
+    """A candidate of this backend. It computes in the dtype of its sums unless ``arithmetic`` is given."""
     return Candidate(
         problem=problem,
         backend="reference",
@@ -61,17 +61,17 @@ def by_tap(weight: Tensor, groups: int) -> Tensor:
 
 
 def start_(sums: Tensor, residual: Tensor | None) -> Tensor:
-    """What sums begin with."""
+    """The initial value of the sums."""
     return sums.zero_() if residual is None else sums.copy_(residual)
 
 
 def stored_(out: Tensor, sums: Tensor) -> Tensor:
-    """Sums as an output; int8 holds the nearest integer, and of what it cannot hold the nearest that it can."""
+    """Sums as an output. For int8 they are rounded to the nearest integer and saturated."""
     return out.copy_(sums if out.is_floating_point() else sums.round_().clamp_(-128, 127))
 
 
 def epilogue_(y: Tensor, bias: Tensor | None, residual: Tensor | None, activation: Activation) -> Tensor:
-    """Finish a forward result where it lies: images, then the dimensions that a bias has, then positions."""
+    """Apply a forward epilogue in place. Dimensions: images, then the bias's dimensions, then positions."""
     if residual is not None:
         y.add_(residual)
     if bias is not None:

@@ -1,4 +1,4 @@
-"""The taps of a filter, each with the part of the input that it reads and the outputs for which it does."""
+"""The taps of a filter, each with the part of the input that it reads and the outputs that this contributes to."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _ALL = (slice(None), slice(None))
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One tap. ``stored`` is where the weight has it; ``x`` and ``y`` cut out of input and output what meets in it.
+    """One tap. ``stored`` is its index in the weight; ``x`` and ``y`` index the input and output elements that it
+    connects.
 
-    ``whole`` says that every output meets it inside the input, none in the padding.
+    ``whole``: the tap reads no padding for any output.
     """
 
     stored: tuple[int, ...]
@@ -27,7 +28,7 @@ class Tap:
 
 
 def taps(problem: ConvProblem) -> tuple[Tap, ...]:
-    """All taps that meet any element of the input at all.
+    """All taps that read at least one element of the input.
 
     >>> [(tap.stored, tap.x[2], tap.y[2]) for tap in taps(ConvProblem.of((1, 1, 4), (1, 1, 2), padding=1))]
     [((0,), slice(0, 4, 1), slice(1, 5, 1)), ((1,), slice(0, 4, 1), slice(0, 4, 1))]
@@ -38,12 +39,12 @@ def taps(problem: ConvProblem) -> tuple[Tap, ...]:
 
 
 def all_whole(problem: ConvProblem) -> bool:
-    """True where no tap meets any padding."""
+    """True if no tap reads padding."""
     return all(axis.pad[0] == 0 and (axis.out - 1) * axis.stride + axis.reach <= axis.size for axis in problem.axes)
 
 
 def _tap(problem: ConvProblem, met: Sequence[tuple[int, range, range]]) -> Tap:
-    """The tap that is at these positions of the dimensions and meets these inputs for these outputs."""
+    """The tap at these positions, with the inputs that it reads and their outputs."""
     positions = tuple(position for position, _, _ in met)
     mirrored = tuple(count - 1 - position for count, position in zip(problem.taps, positions, strict=True))
     return Tap(
@@ -55,7 +56,7 @@ def _tap(problem: ConvProblem, met: Sequence[tuple[int, range, range]]) -> Tap:
 
 
 def _met(axis: Axis, tap: int) -> tuple[range, range]:
-    """The inputs that ``tap`` reads, and the outputs for which it reads them."""
+    """The inputs that ``tap`` reads, and the outputs that read them."""
     first = tap * axis.dilation - axis.pad[0]
     start = max(0, -(first // axis.stride))
     stop = max(start, min(axis.out, (axis.size - 1 - first) // axis.stride + 1))

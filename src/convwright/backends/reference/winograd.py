@@ -1,7 +1,7 @@
 """Winograd's minimal filtering for filters of 3 taps in every dimension: F(2, 3) and F(4, 3), nested in 2-D and 3-D.
 
-m outputs of one dimension need m + 2 products where the definition takes 3 m, so in 2-D m = 2 saves 2.25 and m = 4
-saves 4 times. What is saved is paid for in rounding errors, which grow with the tiles.
+m outputs of one dimension take m + 2 products instead of 3 m. In 2-D, m = 2 needs 2.25 times fewer products and m = 4
+needs 4 times fewer. The price is larger rounding errors, which grow with m.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALGORITHM = "winograd"
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """One candidate for each m, or why there is none."""
+    """One candidate for each m, or the reason why there is none."""
     reason = refusal_reason(problem)
     for m in OUTPUTS:
         if reason is not None:
@@ -37,19 +37,19 @@ def plan(candidate: Candidate) -> Plan:
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why Winograd's algorithm cannot compute ``problem``, or None where it can."""
+    """Why Winograd's algorithm cannot compute ``problem``; None if it can."""
     if any(stride != 1 for stride in problem.stride):
         return f"stride {problem.stride}: Winograd's tiles need stride 1 in every dimension"
     if any(taps != TAPS for taps in problem.taps):
-        return f"a filter of {problem.taps}: these transforms are for {TAPS} taps in every dimension"
+        return f"a filter of {problem.taps}: these transforms need {TAPS} taps in every dimension"
     return None
 
 
 def products(problem: ConvProblem, m: int) -> int:
-    """Multiplications of the stage that multiplies point by point; those of the transforms are not counted.
+    """Multiplications in the elementwise stage, without the transforms.
 
-    They are (m + 2)^rank for each tile, pair of channels and image, in every direction. Tiles are counted whole, also
-    where they reach beyond the result.
+    (m + 2)^rank for each tile, pair of channels and image, in every direction. Tiles that extend beyond the result
+    count fully.
 
     >>> problem = ConvProblem.parse("ic8ih8oc8kh3ph1")
     >>> 8 * 8 * 64 * 9 / products(problem, 2), 8 * 8 * 64 * 9 / products(problem, 4)

@@ -1,4 +1,4 @@
-"""What PyTorch itself would do, and what else the libraries can that it brings."""
+"""PyTorch's own calls, and other calls of the libraries that PyTorch brings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
-_WRONG_IN_TF32 = "PyTorch's call asks cuDNN, which computes wrong results where an output meets padding alone"
+_WRONG_IN_TF32 = "PyTorch's call uses cuDNN, which computes wrong results where an output reads only padding"
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
     "default": lambda candidate: (
@@ -35,11 +35,11 @@ _PLANS: dict[str, Callable[[Candidate], Plan]] = {
 
 
 class TorchNative:
-    """``torch/default`` calls ``F.conv2d`` (and its siblings and their gradients) itself; beside it stand the
-    libraries that PyTorch brings, asked by PyTorch's own operators for what ``F.conv2d`` does not ask them for.
+    """``torch/default`` calls ``F.conv2d``, its siblings and their gradients. Other candidates call the libraries that
+    PyTorch brings through PyTorch's operators, in ways that ``F.conv2d`` does not.
 
-    For fp32 on a GPU it stands twice in a table, with PyTorch's TF32 flag on and off, since these are two
-    computations; the one that PyTorch's flag selects at the call is the baseline.
+    For fp32 on a GPU it is listed twice, with PyTorch's TF32 flag on and off, since these are two computations. The one
+    that PyTorch's flag selects at the call is the baseline.
     """
 
     name = "torch"
@@ -53,10 +53,10 @@ class TorchNative:
 
     def candidates(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
         if not device.present:
-            yield from _refused(_PLANS, f"PyTorch can only be asked on a device that is present, not on {device.name}")
+            yield from _refused(_PLANS, f"PyTorch needs a device of this machine, got {device.name}")
             return
         if problem.dtype.narrow:
-            # On a CPU F.conv2d takes int8, and its sums wrap around.
+            # On a CPU F.conv2d accepts int8, but its sums overflow.
             yield from _refused(_PLANS, f"PyTorch's own call has no {problem.y.dtype} sums of {problem.dtype}")
             return
         beyond = beyond_32_bits(problem) if device.kind == "cuda" else None
@@ -70,7 +70,7 @@ class TorchNative:
         else:
             fault = fault_of_pytorchs_call(problem) if device.kind == "cpu" else None
             own = torch_candidate(problem, cpu=device.kind == "cpu")
-            yield own if fault is None else Refusal(own.id, f"PyTorch's call asks oneDNN, which {fault}")
+            yield own if fault is None else Refusal(own.id, f"PyTorch's call uses oneDNN, which {fault}")
         reason = why_not_fused(problem)
         if reason is not None:
             yield from _refused((name for name in _PLANS if name != "default"), reason)
@@ -83,7 +83,7 @@ class TorchNative:
 
 
 def _is_wrong_in_tf32(problem: ConvProblem) -> bool:
-    """Seen of inputs' gradients on an H200 (cuDNN 9.19, engine 76)."""
+    """Observed for input gradients on an H200 (cuDNN 9.19, engine 76)."""
     return problem.direction is Direction.BACKWARD_DATA and problem.has_idle_outputs
 
 
@@ -97,8 +97,8 @@ def _libraries(device: DeviceFacts) -> str:
 
 
 def _switches(device: DeviceFacts) -> tuple[tuple[str, bool], ...]:
-    """What a fingerprint says of PyTorch's flags that change which library or algorithm serves its own call, and
-    whether that holds now."""
+    """The suffixes of a fingerprint for PyTorch's flags that change the library or algorithm of its call, and whether
+    each applies now."""
     if device.kind != "cuda":
         return ((", no onednn", not flags.onednn_enabled()),)
     return (

@@ -18,7 +18,7 @@ from convwright.tensors import allocator
 
 
 class TorchCopy:
-    """``torch/default``: ``copy_`` into the output, which is filled with zeros before where it is padded."""
+    """``torch/default``: ``copy_`` into the output, which is first filled with zeros if the problem pads."""
 
     name = "torch"
 
@@ -37,7 +37,7 @@ class TorchCopy:
 
 
 class TorchCopyPlan(RolePlan):
-    """Runs on views of both tensors that are as large as what is copied."""
+    """Copies between views of both tensors that have the size of the copied part."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
         self.candidate = candidate

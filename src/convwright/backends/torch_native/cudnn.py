@@ -1,7 +1,7 @@
-"""PyTorch's own way to cuDNN, entered where it ends: what lies before it costs the host as much as a short kernel runs.
+"""PyTorch's cuDNN operators, called directly: the layers above them cost the host as much as a short kernel runs.
 
-``F.conv2d`` passes two operators and a choice of backend before it comes to ``torch.cudnn_convolution``, which this
-calls at once, and likewise the operators that fuse bias, residual and ReLU, which ``F.conv2d`` never comes to.
+``F.conv2d`` calls two operators and chooses a backend before it calls ``torch.cudnn_convolution``. This backend calls
+it at once, and also the operators that fuse bias, residual and ReLU, which ``F.conv2d`` never calls.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from convwright.core.tensor_spec import Layout
 NAME = "cudnn"
 _torch: Any = torch
 _DENSE = (Layout.NCHW, Layout.NHWC)
-# What cuDNN has for depthwise layers in halves of numbers it loads at the first of them in a process: 1.6 s on an H100,
-# 1.9 s on an H200. PyTorch's own call may not use it.
+# cuDNN loads its depthwise kernels for 16-bit types at the first call of a process: 1.6 s on an H100, 1.9 s on an H200.
+# PyTorch's own call may not use them.
 _LINKS_US = 2e6
 _FUSED = (Epilogue(bias=True, activation=Activation.RELU), Epilogue(True, True, Activation.RELU))
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """``torch/cudnn``, for fp32 with TF32 and without; or why these operators cannot serve."""
+    """``torch/cudnn``, for fp32 with TF32 and without; or why these operators cannot compute the problem."""
     if device.kind != "cuda" or not _torch.backends.cudnn.is_available():
         return
     reason = flags.against_cudnn() or refusal_reason(problem)
@@ -48,7 +48,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
             algorithm=NAME,
             config=config,
             arithmetic=native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
-            workspace_bytes=0,  # PyTorch takes it from its own allocator, within its own limit
+            workspace_bytes=0,  # PyTorch allocates it, within its own limit
             deterministic=True if flags.deterministic() else None,
             source=Source.RULE,
             saves_products=True,
@@ -61,19 +61,19 @@ def _is_depthwise_in_halves(problem: ConvProblem) -> bool:
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why PyTorch's cuDNN operators cannot compute ``problem``, or None where they can."""
+    """Why PyTorch's cuDNN operators cannot compute ``problem``; None if they can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     if problem.rank == 1:
-        return "serves 2 or 3 spatial dimensions, got 1"
+        return "needs 2 or 3 spatial dimensions, got 1"
     if problem.symmetric_padding is None:
-        return f"needs the same padding on both sides, got {problem.padding}"
+        return f"needs equal padding on both sides, got {problem.padding}"
     if problem.flip:
-        return "computes a cross-correlation, and flip=1 was asked for"
+        return "computes only cross-correlations, got flip=1"
     if problem.epilogue and problem.epilogue not in _FUSED:
-        return f"fuses {' or '.join(map(str, _FUSED))} or nothing, got {problem.epilogue}"
+        return f"fuses only {' or '.join(map(str, _FUSED))}, got {problem.epilogue}"
     if problem.epilogue and problem.dtype is DType.FP64:
-        return "fuses in fp32, fp16 and bf16, not in fp64"
+        return "fuses only fp32, fp16 and bf16, got fp64"
     specs = (problem.x, problem.w, problem.y)
     if not any(all(spec.strides == spec.dense(layout).strides for spec in specs) for layout in _DENSE):
         return f"needs all operands dense in one layout, got {', '.join(spec.layout for spec in specs)}"

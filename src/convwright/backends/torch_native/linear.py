@@ -27,8 +27,8 @@ _Compute = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 class TorchLinear:
-    """``torch/default`` is ``F.linear``, then the residual and the activation in place. For fp32 on a GPU it is there
-    twice, with PyTorch's flag for TF32 in matrix products on and off."""
+    """``torch/default`` calls ``F.linear``, then applies residual and activation in place. For fp32 on a GPU it is
+    listed twice, with PyTorch's TF32 flag for matrix products on and off."""
 
     name = "torch"
 
@@ -36,7 +36,7 @@ class TorchLinear:
         return torch_version() + (", no onednn" if device.kind == "cpu" and not flags.onednn_enabled() else "")
 
     def fingerprints(self, device: DeviceFacts) -> frozenset[str]:
-        """All that it can be as long as PyTorch is the same."""
+        """All possible fingerprints with this PyTorch."""
         return frozenset({torch_version(), f"{torch_version()}, no onednn"})
 
     def candidates(self, problem: LinearProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
@@ -62,7 +62,7 @@ def _candidate(problem: LinearProblem, name: str, device: DeviceFacts, config: C
         algorithm=name,
         config=config,
         arithmetic=native_arithmetic(problem.dtype, tf32=tf32),
-        workspace_bytes=0,  # libraries take theirs from PyTorch's allocator
+        workspace_bytes=0,  # PyTorch's allocator provides the libraries' workspace
         deterministic=True if device.kind == "cpu" or flags.deterministic() else None,
         source=Source.RULE,
     )
@@ -71,11 +71,11 @@ def _candidate(problem: LinearProblem, name: str, device: DeviceFacts, config: C
 def _why_not_fused(problem: LinearProblem, device: DeviceFacts) -> str | None:
     epilogue = problem.epilogue
     if device.kind != "cuda":
-        return f"fuses on a GPU, this is {device.name} ({device.kind})"
+        return f"fuses only on a GPU, got {device.name} ({device.kind})"
     if problem.dtype is DType.FP32:
-        return "fuses fp16 and bf16, fp32 with whatever the flag for TF32 says at the call"
+        return "fuses only fp16 and bf16, since the TF32 flag would change fp32"
     if not epilogue.bias or epilogue.residual or epilogue.activation is not Activation.RELU:
-        return f"fuses bias+relu, got {epilogue}"
+        return f"fuses only bias+relu, got {epilogue}"
     return None
 
 
@@ -83,12 +83,12 @@ def _why_not_onednn(problem: LinearProblem, device: DeviceFacts) -> str | None:
     if (reason := why_no_onednn(problem.dtype, device)) is not None:
         return reason
     if not problem.rows:
-        return "needs something to compute, got 0 rows"
+        return "needs at least one row, got 0"
     return None
 
 
 class TorchLinearPlan(RolePlan):
-    """Its output lies as the problem's does: what PyTorch lays otherwise is copied, and counts."""
+    """The output has the problem's layout. If PyTorch returns another layout, it is copied, and the copy is timed."""
 
     writes_out = False
 
@@ -120,7 +120,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -
 
 
 class OneDnnLinearPlan(TorchLinearPlan):
-    """oneDNN with a packed weight and a fused activation, but for ReLU: oneDNN's makes a zero of a NaN."""
+    """oneDNN with a packed weight and a fused activation, except ReLU, since oneDNN's ReLU turns NaN into 0."""
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

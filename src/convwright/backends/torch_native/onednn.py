@@ -1,7 +1,7 @@
-"""oneDNN as PyTorch ships it for CPUs, with what ``F.conv2d`` does not ask it for: a packed weight, a fused epilogue.
+"""oneDNN as PyTorch ships it for CPUs, with a packed weight and a fused epilogue, which ``F.conv2d`` does not use.
 
-``F.conv2d`` hands the weight over as it lies, at each call; packed once, oneDNN may lay it out as its kernel wants it.
-An activation that oneDNN fuses stands apart, since its ReLU makes a zero of a NaN, which PyTorch's keeps.
+``F.conv2d`` passes the weight unpacked at each call. Packing once lets oneDNN choose the layout that its kernel needs.
+Fusing an activation is a separate candidate, since oneDNN's ReLU turns NaN into 0, and PyTorch's keeps NaN.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HALF_SUPPORT = {DType.BF16: "is_mkldnn_bf16_supported", DType.FP16: "is_mkldnn_
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """``torch/onednn`` and ``torch/onednn-fused``; or why they cannot serve."""
+    """``torch/onednn`` and ``torch/onednn-fused``; or why they cannot compute the problem."""
     general = _refusal_here(device) or refusal_reason(problem)
     for name in (NAME, FUSED):
         reason = general or (_refusal_to_fuse(problem) if name == FUSED else None)
@@ -43,35 +43,35 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Iterator[Offer]:
 
 
 def why_no_onednn(dtype: DType, device: DeviceFacts) -> str | None:
-    """Why oneDNN cannot compute anything in ``dtype`` on ``device``; None where it can."""
+    """Why oneDNN cannot compute anything in ``dtype`` on ``device``; None if it can."""
     return _refusal_here(device) or _refusal_of(dtype)
 
 
 def _refusal_of(dtype: DType) -> str | None:
     if dtype is DType.FP64:
-        return "computes fp32, fp16 and bf16, not fp64"
+        return "computes only fp32, fp16 and bf16, got fp64"
     if dtype in _HALF_SUPPORT and not torch_api.onednn_operator(_HALF_SUPPORT[dtype])():
-        return f"this CPU has no instructions for {dtype} that oneDNN uses"
+        return f"this CPU lacks the instructions that oneDNN needs for {dtype}"
     return None
 
 
 def _refusal_here(device: DeviceFacts) -> str | None:
     if device.kind != "cpu":
-        return f"computes on a CPU, this is {device.name} ({device.kind})"
+        return f"computes only on a CPU, got {device.name} ({device.kind})"
     if not (_mkldnn.is_available() and flags.onednn_enabled()):
-        return "needs oneDNN, which torch.backends.mkldnn says is absent or switched off"
+        return "needs oneDNN, which is absent or switched off in torch.backends.mkldnn"
     return None
 
 
 def _refusal_to_fuse(problem: ConvProblem) -> str | None:
     epilogue = problem.epilogue
     if epilogue.activation is Activation.NONE:
-        return "fuses an activation, got none"
+        return "needs an activation to fuse, got none"
     if epilogue.residual and epilogue.activation is not Activation.RELU:
-        return f"fuses a residual with relu only, got {epilogue.activation}"
+        return f"fuses a residual only with relu, got {epilogue.activation}"
     if epilogue.residual and problem.groups > 1 and problem.dtype in _HALF_SUPPORT:
-        # PyTorch then adds the residual by itself, by a function that it has for fp32 alone, and raises.
-        return f"fuses a residual in {problem.dtype} without groups only, got {problem.groups} groups"
+        # PyTorch would then add the residual itself, with a function for fp32 only, and raise.
+        return f"fuses a residual in {problem.dtype} only without groups, got {problem.groups} groups"
     return None
 
 
@@ -89,25 +89,25 @@ def _candidate(problem: ConvProblem, name: str) -> Candidate:
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why oneDNN cannot compute ``problem``, or None where it can."""
+    """Why oneDNN cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     if problem.rank == 1:
-        return "serves 2 or 3 spatial dimensions, got 1"
+        return "needs 2 or 3 spatial dimensions, got 1"
     if problem.symmetric_padding is None:
-        return f"needs the same padding on both sides, got {problem.padding}"
+        return f"needs equal padding on both sides, got {problem.padding}"
     if (reason := _refusal_of(problem.dtype)) is not None:
         return reason
     sizes = zip(problem.y.shape[2:], problem.stride, problem.w.shape[2:], strict=True)
     strided = [stride for y, stride, taps in sizes if y == 1 < min(stride, taps)]
     if problem.c == problem.groups == 1 and strided:
-        # Seen of packed weights in PyTorch 2.13 with oneDNN 3.12: results change from call to call.
-        return f"computes wrong from one channel where an output of 1 has stride {strided[0]}"
+        # Observed for packed weights in PyTorch 2.13 with oneDNN 3.12: results change from call to call.
+        return f"computes one channel wrong if an output of size 1 has stride {strided[0]}"
     return fault(problem)
 
 
 class OneDnnPlan:
-    """Runs oneDNN with a packed weight. Its output comes channels last; another layout costs a copy."""
+    """Runs oneDNN with a packed weight. Its output is channels last; another layout costs a copy."""
 
     workspace_bytes = 0
     writes_out = False

@@ -1,7 +1,7 @@
-"""What oneDNN, as PyTorch ships it for CPUs, crashes on or computes wrong: no search may run it.
+"""Problems on which oneDNN, as PyTorch ships it for CPUs, crashes or errs. No search runs them.
 
-Seen with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. With these conditions a campaign of random degenerate
-problems (``benchmarks/degenerate.py``) finds nothing else.
+Observed with PyTorch 2.13 and oneDNN 3.12 on an Intel Xeon with AMX. With these conditions a campaign of random
+degenerate problems (``benchmarks/degenerate.py``) finds no others.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from convwright.core.problem import ConvProblem
 from convwright.tensors import torch_dtype
 
 _SERVED = (DType.FP32, DType.FP16, DType.BF16)
-# One of 715,827,883 was not counted up to within a minute; sizes of oneDNN's kernels are C ints.
+# A step of 715,827,883 did not finish within a minute; oneDNN's kernels count in C ints.
 _MOST_STEP = 2**16
-# What AMX multiplies at once; narrower images are computed by other kernels.
+# Rows of one AMX product; other kernels compute narrower images.
 _ROWS_OF_A_TILE = 16
-_GARBAGE = "reads memory that nobody wrote, in bf16,"
+_GARBAGE = "reads uninitialized memory in bf16"
 
 
 def fault(problem: ConvProblem) -> str | None:
-    """Why oneDNN must not compute ``problem``, or None where nothing is known against it."""
+    """Why oneDNN must not compute ``problem``; None if no fault is known."""
     if problem.dtype not in _SERVED:
         return None
     axes, step = _seen(problem), max(*problem.stride, *problem.dilation)
     if step > _MOST_STEP:
-        return f"counts up to a stride or a dilation, which may be {_MOST_STEP:,} at most, got {step:,}"
+        return f"loops over the stride or dilation, which must be at most {_MOST_STEP:,}, got {step:,}"
     reason = _crash(axes) if problem.direction is Direction.FORWARD else None
     return reason or (_fault_in_bf16(problem.direction, axes) if problem.dtype is DType.BF16 else None)
 
@@ -42,13 +42,13 @@ def _fault_in_bf16(direction: Direction, axes: tuple[Axis, ...]) -> str | None:
 
 
 def fault_of_pytorchs_call(problem: ConvProblem) -> str | None:
-    """The same of PyTorch's own call, which asks oneDNN for some problems only."""
+    """The same for PyTorch's own call, which uses oneDNN only for some problems."""
     reason = fault(problem) if flags.onednn_enabled() else None
     return reason if reason is not None and _is_pytorchs_choice(problem) else None
 
 
 def _seen(problem: ConvProblem) -> tuple[Axis, ...]:
-    """The dimensions as oneDNN sees them: padding that differs from side to side is part of the input by then."""
+    """The dimensions as oneDNN sees them: PyTorch adds uneven padding to the input before."""
     if problem.symmetric_padding is not None:
         return problem.axes
     return tuple(
@@ -61,7 +61,7 @@ def _crash(axes: tuple[Axis, ...]) -> str | None:
         unmet = axis.out - axis.outputs_met()
         if unmet and axis.dilation > 1:
             return (
-                f"crashes where outputs of a dilated filter read nothing but padding, as {unmet} of {axis.out} along "
+                f"crashes where outputs of a dilated filter read only padding, as {unmet} of {axis.out} along "
                 "one dimension do"
             )
     return None
@@ -69,21 +69,21 @@ def _crash(axes: tuple[Axis, ...]) -> str | None:
 
 def _crash_without_products(axes: tuple[Axis, ...]) -> str | None:
     if any(axis.outputs_met() == 0 for axis in axes):
-        return "crashes in bf16 where every tap along one dimension meets padding alone"
+        return "crashes in bf16 where every tap along one dimension reads only padding"
     return None
 
 
 def _garbage_forward(axes: tuple[Axis, ...]) -> str | None:
     *others, last = axes
     if last.out == 1 < min(last.stride, last.taps) and any(axis.out > 1 for axis in others):
-        return f"{_GARBAGE} where an output that is 1 wide has stride {last.stride}"
+        return f"{_GARBAGE} where an output with width 1 has stride {last.stride}"
     return None
 
 
 def _garbage_backward_weight(last: Axis) -> str | None:
     if min(last.stride, last.taps) > 1 and (last.out == 1 or last.size < last.reach):
         return (
-            f"{_GARBAGE} where the output is 1 wide or the input narrower than the filter, "
+            f"{_GARBAGE} where the output has width 1 or the input is narrower than the filter, "
             f"got output {last.out}, input {last.size}, filter {last.reach} and stride {last.stride}"
         )
     return None
@@ -91,12 +91,12 @@ def _garbage_backward_weight(last: Axis) -> str | None:
 
 def _flat_depth(axes: tuple[Axis, ...]) -> str | None:
     if len(axes) == 3 and axes[0].size == 1 < axes[0].taps:
-        return f"{_GARBAGE} where {axes[0].taps} taps meet an input that is 1 deep"
+        return f"{_GARBAGE} where {axes[0].taps} taps read an input of depth 1"
     return None
 
 
 def _unwritten_depth(axes: tuple[Axis, ...]) -> str | None:
-    """Where windows that follow each other closely leave the end of the input unread, its gradient is not set to 0."""
+    """If the windows are adjacent and leave the end of the input unread, its gradient is not set to 0."""
     depth, width = axes[0], axes[-1].size
     left = depth.size + depth.pad[0] - (depth.out - 1) * depth.stride - depth.reach
     follow_closely = depth.dilation == 1 < depth.stride <= depth.taps
@@ -106,7 +106,7 @@ def _unwritten_depth(axes: tuple[Axis, ...]) -> str | None:
 
 
 def _is_pytorchs_choice(problem: ConvProblem) -> bool:
-    """Whether PyTorch's call hands the problem over to oneDNN."""
+    """Whether PyTorch's call passes the problem to oneDNN."""
     sizes = (
         (*problem.x.shape[:2], *(axis.size for axis in _seen(problem))),
         problem.w.shape,

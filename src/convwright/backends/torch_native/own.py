@@ -31,18 +31,18 @@ def torch_candidate(problem: ConvProblem, config: Config = (), *, cpu: bool = Fa
         algorithm="default",
         config=config,
         arithmetic=native_arithmetic(problem.dtype, tf32=("tf32", "on") in config),
-        workspace_bytes=0,  # PyTorch takes its workspace from its own allocator, within its own limit
+        workspace_bytes=0,  # PyTorch allocates its workspace, within its own limit
         deterministic=True if cpu or flags.deterministic() else None,
         source=Source.RULE,
-        saves_products=not cpu,  # cuDNN may give PyTorch a Winograd kernel: 90 µs were seen where 100 is the fp32 limit
+        saves_products=not cpu,  # cuDNN may use a Winograd kernel: 90 µs were measured against an fp32 limit of 100
     )
 
 
 class TorchPlan:
     """Runs one of PyTorch's own operators: by default its call for the problem, with the candidate's TF32 flag.
 
-    Its output lies as the problem's does: what PyTorch lays otherwise is copied, and counts. ``bare`` does the same for
-    less of the host's time, and leaves an output of its own as PyTorch laid it.
+    The output has the problem's layout. If PyTorch returns another layout, it is copied, and the copy is timed.
+    ``bare`` does the same in less host time, and returns new outputs in PyTorch's layout.
     """
 
     workspace_bytes = 0
@@ -107,7 +107,7 @@ def _forward(problem: ConvProblem) -> Callable[..., Tensor]:
     outside = [side for pair in reversed(problem.padding) for side in pair]
     activation = problem.epilogue.activation
     flipped = tuple(range(2, problem.rank + 2)) if problem.flip else None
-    # What is computed in place keeps strides along single elements that a sum or an activation would not.
+    # In-place operations keep the strides of dimensions of size 1, which a sum or an activation would change.
     shape, in_planes = problem.y.shape, dense_strides(problem.y.shape)
     is_open = 1 in shape and (problem.epilogue.residual or activation is not Activation.NONE)
     window = problem.stride, padding or 0, problem.dilation, problem.groups
@@ -147,7 +147,7 @@ def _backward_weight(problem: ConvProblem) -> Callable[..., Tensor]:
 
 
 def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
-    """PyTorch's own dx, dw and db, each where it is needed. They can be differentiated again."""
+    """PyTorch's own dx, dw and db, each if it is needed. They can be differentiated again."""
     padding, filter_dims = problem.symmetric_padding, tuple(range(2, problem.rank + 2))
     if problem.flip:
         w = w.flip(filter_dims)
@@ -163,13 +163,13 @@ def gradients(problem: ConvProblem, dy: Tensor, x: Tensor, w: Tensor, needs: tup
     if padding is None and dx is not None:
         for dim, ((lo, _), size) in enumerate(zip(problem.padding, problem.x.shape[2:], strict=True), 2):
             dx = dx.narrow(dim, lo, size)
-        dx = dx.clone()  # which lies densely again, as PyTorch's own results do
+        dx = dx.clone()  # dense again, as PyTorch's own results are
     return dx, dw.flip(filter_dims) if problem.flip and dw is not None else dw, db
 
 
 def spoils_memory(problem: ConvProblem) -> bool:
-    """Whether the weight's gradient with channels last ends the process on a CPU: oneDNN 3.12, to which PyTorch 2.13
-    gives it, then writes beyond what is its own. Seen with 2 to 7 channels, of which AVX2 computes 8 at a time."""
+    """Whether the weight gradient with channels last can crash the process on a CPU. PyTorch 2.13 calls oneDNN 3.12,
+    which then writes outside its buffers. Observed with 2 to 7 channels, of which AVX2 computes 8 at a time."""
     return (
         max(problem.stride) > 1 and problem.rank == 2 and problem.groups == 1 and 1 < problem.c < 16
         and set(problem.w.shape[2:]) == {1} and problem.dtype is DType.FP32
@@ -177,11 +177,11 @@ def spoils_memory(problem: ConvProblem) -> bool:
 
 
 def _in_planes(tensor: Tensor) -> Tensor:
-    """``tensor`` with the strides of planes, which one of a single tap may lack and be called contiguous."""
+    """``tensor`` with the strides of NCHW. A weight with one tap may have others and still count as contiguous."""
     same = tensor.stride() == dense_strides(tuple(tensor.shape))
     return tensor if same else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _unread(spec: TensorSpec, dy: Tensor) -> Tensor:
-    """Stands for an operand of which only the shape and layout matter."""
+    """A placeholder for an operand of which only shape and layout matter."""
     return torch.empty_strided(spec.shape, spec.strides, dtype=dy.dtype, device=dy.device)

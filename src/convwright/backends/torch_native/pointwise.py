@@ -1,4 +1,4 @@
-"""Expressions by PyTorch's own functions, one after the other: the baseline."""
+"""Expressions by PyTorch's own functions, one after another: the baseline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from convwright.torch_operators import computing
 
 
 class TorchPointwise:
-    """``torch/default``: the function of PyTorch's that computes all of an expression, or each operator of it as a
-    call, which rounds to the dtype that PyTorch promotes to. ``torch/into`` calls operators, and tells each of them
-    where to write."""
+    """``torch/default``: PyTorch's function for the whole expression if there is one, else one call per operator, each
+    rounded to the dtype that PyTorch promotes to. ``torch/into`` calls operators that write to given memory."""
 
     name = "torch"
 
@@ -55,7 +54,7 @@ class TorchPointwise:
 
 
 class TorchPointwisePlan(RolePlan):
-    """The result lies as the problem's does: what PyTorch lays otherwise is copied, and counts."""
+    """The result has the problem's layout. If PyTorch returns another layout, it is copied, and the copy is timed."""
 
     writes_out = False
 
@@ -79,5 +78,5 @@ class TorchPointwisePlan(RolePlan):
         if tuple(made.shape) != self._y.shape:  # each operand is broadcast along some dimension
             made = made.expand(self._y.shape)
         if any(made is given for given in inputs.values()):
-            made = made.clone()  # the expression is an operand itself
+            made = made.clone()  # the expression is an operand
         return laid_(made, self._y)

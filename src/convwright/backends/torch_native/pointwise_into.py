@@ -1,7 +1,7 @@
-"""Expressions by PyTorch's own functions, each of which writes to memory that is given: the output, or a workspace.
+"""Expressions by PyTorch's own functions, each of which writes to given memory: the output, or a workspace.
 
-PyTorch's usual calls make a new tensor for each step. On a CPU the system has to clear each large one first, which may
-take longer than to compute it.
+PyTorch's usual calls allocate a tensor for each step. On a CPU the system first clears each large one, which may take
+longer than the computation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _smaller(a: Any, b: Any, *, out: Tensor) -> Tensor:
 
 
 def _from_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of two tensors, for which a number in front is one of no dimension: it promotes no dtype."""
+    """A function of two tensors. A number as first argument becomes a tensor without dimensions, which promotes no
+    dtype."""
 
     def called(a: Any, b: Any, *, out: Tensor) -> Tensor:
         return function(a if isinstance(a, Tensor) else torch.tensor(a, dtype=torch.float64), b, out=out)
@@ -74,33 +75,33 @@ WRITING: Mapping[str, Callable[..., Tensor]] = {
 
 
 def refusal_reason(problem: PointwiseProblem) -> str | None:
-    """Why no function can write its result where it is told, or None where all can."""
+    """Why some function cannot write its result to given memory; None if all can."""
     if len(stored := {spec.dtype for spec in problem.operands.values()}) > 1:
-        return f"writes what is read in one dtype, got {', '.join(sorted(stored))}"
+        return f"needs all operands in one dtype, got {', '.join(sorted(stored))}"
     for step in steps(problem.expression):
         if isinstance(step, Cast) or (isinstance(step, Apply) and step.operator not in WRITING):
-            return f"writes no {step.dtype if isinstance(step, Cast) else step.operator}"
+            return f"cannot write {step.dtype if isinstance(step, Cast) else step.operator} into given memory"
     if isinstance(problem.expression, Operand):
-        return "computes at least one operator, got an operand alone"
+        return "needs at least one operator, got a single operand"
     if problem.shape_of(problem.expression) != problem.y.shape:
-        return "needs an operand that is as large as the output"
+        return "needs an operand of the output's size"
     if problem.groups > 1:
-        return f"reduces whole dimensions, not one of {problem.groups} groups"
+        return f"reduces only whole dimensions, got {problem.groups} groups"
     if problem.row and problem.row_size == 1:
-        return "reduces rows of at least two elements"
+        return "reduces only rows of at least two elements, got one"
     largest = max(prod(problem.shape_of(step)) for step in steps(problem.expression) if isinstance(step, Apply))
     if largest > problem.y.numel:
-        return f"keeps results that are no larger than the output, got one of {largest:,} elements"
+        return f"needs intermediate results no larger than the output, got one of {largest:,} elements"
     return None
 
 
 def workspace_bytes(problem: PointwiseProblem) -> int:
-    """What intermediate results take that are as large as the output."""
+    """Bytes of the intermediate results that have the output's size."""
     return Places.of(problem).buffers * aligned(_scratch(problem).span_bytes)
 
 
 def overwrites(problem: PointwiseProblem) -> frozenset[str]:
-    """The operands that lie as the output does and that no function reads after the first that writes there."""
+    """The operands that have the output's layout and are not read after the first function writes there."""
     order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
     places = Places.of(problem).of_step
     first = next(number for number, step in enumerate(order) if places.get(step) == 0)
@@ -110,16 +111,16 @@ def overwrites(problem: PointwiseProblem) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where each step's result goes: the output is 0, then come ``buffers`` in the workspace; steps that are smaller
-    than the output have memory of the plan's own and are not among them."""
+    """Where each step's result is stored: 0 is the output, then come ``buffers`` in the workspace. Results smaller than
+    the output have memory in the plan and are not listed."""
 
     of_step: Mapping[Expression, int]
     buffers: int
 
     @classmethod
     def of(cls, problem: PointwiseProblem) -> Places:
-        """A step writes over what nothing reads after it, its own arguments among them. A reduction never does: it
-        reads more than it writes."""
+        """A step overwrites values that no later step reads, including its own arguments. A reduction overwrites
+        nothing, since it reads more than it writes."""
         order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
         large = [step for step in order if problem.shape_of(step) == problem.y.shape]
         last = {argument: place for place, step in enumerate(order) for argument in arguments_of(step)}
@@ -135,14 +136,14 @@ class Places:
 
 
 def _scratch(problem: PointwiseProblem) -> TensorSpec:
-    """An intermediate result, which lies as the output does."""
+    """An intermediate result with the output's layout."""
     y = problem.y
     return TensorSpec(y.shape, y.dtype, dense_strides(y.shape, Layout.NCHW if y.layout is Layout.STRIDED else y.layout))
 
 
 class IntoPlan(RolePlan):
-    """Calls one function after the other. The output must overlap no operand but one of ``overwrites``: it holds other
-    results before."""
+    """Calls one function after another. The output must not overlap operands other than ``overwrites``, since it holds
+    intermediate results."""
 
     def __init__(self, candidate: Candidate, device: torch.device) -> None:
         self.candidate = candidate
@@ -181,7 +182,7 @@ class IntoPlan(RolePlan):
         values: Mapping[Expression, Any],
         calls: list[Callable[[], object]],
     ) -> Any:
-        """Where a step's result will be, or the number that it is; what computes it is added to the calls."""
+        """The memory of a step's result, or its number. Appends the call that computes it."""
         if isinstance(step, Operand):
             return operands[step.name]
         if isinstance(step, Constant):

@@ -23,13 +23,13 @@ from convwright.tensors import allocator, laid_
 from convwright.torch_pooling import arguments, in_2d, pooled
 
 _INTO = "into"
-# Where PyTorch writes which element of the input is the largest of a window.
+# PyTorch writes here the index of the largest element of each window.
 _INDEX = torch.int64
 
 
 class TorchPool:
-    """``torch/default`` is PyTorch's function, which makes its output. ``torch/into`` writes to the one that is given;
-    of a maximum the function also writes indices, which go to the workspace."""
+    """``torch/default`` is PyTorch's function, which allocates its output. ``torch/into`` writes to a given output; for
+    a maximum, indices go to the workspace."""
 
     name = "torch"
 
@@ -57,36 +57,36 @@ def _candidate(problem: PoolProblem, name: str, workspace_bytes: int) -> Candida
 
 
 def _why_not_pytorch(problem: PoolProblem, device: DeviceFacts) -> str | None:
-    """Volumes are averaged by a function that serves less than the others do."""
+    """PyTorch's function for averages of volumes supports fewer cases than the others."""
     if problem.pooling is Pooling.MAX or problem.rank < 3:
         return None
     if device.kind == "cpu" and problem.dtype not in (DType.FP64, DType.FP32):
-        return f"averages volumes of fp64 and fp32 on a CPU, got {problem.dtype}"
+        return f"averages volumes on a CPU only in fp64 and fp32, got {problem.dtype}"
     sizes = problem.x.shape[2:]
     if any(size < window for size, window in zip(sizes, problem.taps, strict=True)):
-        return f"averages volumes that are at least as large as the window, got {sizes} and {problem.taps}"
+        return f"averages only volumes at least as large as the window, got {sizes} and {problem.taps}"
     return None
 
 
 def _why_not_into(problem: PoolProblem) -> str | None:
-    """PyTorch's functions take it that an output lies as they would lay their own."""
+    """PyTorch's functions require the layout that they would choose for the output."""
     layout = problem.x.layout
     if not problem.y.numel:
-        return f"needs something to compute, got an output of {problem.y.shape}"
+        return f"needs a non-empty output, got {problem.y.shape}"
     if layout is Layout.STRIDED or (layout is Layout.NHWC and problem.rank != 2):
-        return "writes where the input lies as nchw or, of two dimensions, as nhwc"
+        return "needs an input in nchw or, in two dimensions, in nhwc"
     if not same_order(problem.y.shape, problem.y.strides, dense_strides(problem.y.shape, layout)):
-        return f"writes an output that lies as the input does, {layout}, got {problem.y.layout}"
+        return f"needs the output in the input's layout, {layout}, got {problem.y.layout}"
     return None
 
 
 def _index_bytes(problem: PoolProblem) -> int:
-    """What the indices take that belong to a maximum."""
+    """Bytes of the indices of a maximum."""
     return problem.y.numel * _INDEX.itemsize if problem.pooling is Pooling.MAX else 0
 
 
 class TorchPoolPlan(RolePlan):
-    """The result lies as the problem's does: what PyTorch lays otherwise is copied, and counts."""
+    """The result has the problem's layout. If PyTorch returns another layout, it is copied, and the copy is timed."""
 
     writes_out = False
 
@@ -103,7 +103,7 @@ class TorchPoolPlan(RolePlan):
 
 
 class PoolIntoPlan(RolePlan):
-    """A line is an image with a height of 1, since the functions for lines are given no output."""
+    """A line is computed as an image of height 1, since the functions for lines take no output."""
 
     def __init__(self, candidate: Candidate, device: torch.device) -> None:
         self.candidate = candidate
@@ -137,6 +137,6 @@ class PoolIntoPlan(RolePlan):
         return call
 
     def _plain(self, role: str, tensor: Tensor) -> Tensor:
-        """Single elements have strides, too, by which PyTorch tells its layouts apart."""
+        """Dimensions of size 1 get regular strides, from which PyTorch infers the layout."""
         plain = tensor.as_strided(tensor.shape, self._strides[role])
         return plain.unsqueeze(2) if self._is_line else plain

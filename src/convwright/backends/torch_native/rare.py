@@ -1,4 +1,4 @@
-"""PyTorch's own functions, one after the other, for an epilogue that no single call of PyTorch's takes."""
+"""PyTorch's own functions, one after another, for an epilogue that no single PyTorch call computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Compute = Callable[..., Tensor]
 
 
 class RareTorchPlan:
-    """Runs ``torch/default`` for an epilogue that scales, accumulates, or belongs to a gradient."""
+    """Runs ``torch/default`` for an epilogue that scales, accumulates, or is applied to a gradient."""
 
     workspace_bytes = 0
     writes_out = False

@@ -1,4 +1,4 @@
-"""PyTorch's own operators for other sizes of images: the baseline."""
+"""PyTorch's own operators for resizing: the baseline."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LINEAR = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
 
 
 class TorchResize:
-    """``torch/default`` is what ``F.interpolate`` calls. It writes to the output where PyTorch's operator would make
-    one that lies so, and else its result is copied there."""
+    """``torch/default`` is the operator that ``F.interpolate`` calls. It writes to the output if that has the
+    operator's layout; otherwise the result is copied there."""
 
     name = "torch"
 
@@ -51,7 +51,7 @@ class TorchResizePlan(RolePlan):
         self._problem: ResizeProblem = candidate.problem
         self._operator, self._arguments = _called(self._problem)
         x = self._problem.x
-        one = replace(x, shape=(max(x.shape[0], 1), *x.shape[1:]))  # of no image PyTorch's function on no device fails
+        one = replace(x, shape=(max(x.shape[0], 1), *x.shape[1:]))  # on "meta" PyTorch's function needs an image
         made: Tensor = self._operator(empty(one, "meta"), *self._arguments)
         self.writes_out = lies_as(made, self._problem.y)
 

@@ -1,4 +1,4 @@
-"""Expressions over rows that PyTorch has a function for, softmax and norms, and what is computed from these."""
+"""Expressions over rows for which PyTorch has a function, softmax and norms, and operators applied to these."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Writing = Callable[[Tensor, Mapping[str, Tensor]], None]
 
 
 def function_of(problem: PointwiseProblem) -> Function | None:
-    """The function of PyTorch's that computes a problem, from operands by name; None where there is none.
+    """PyTorch's function for a problem, from operands by name; None if there is none.
 
-    Operators that are applied to its result, one after the other, write over it.
+    Operators applied to its result overwrite it in place.
     """
     if not problem.row or len({spec.dtype for spec in problem.operands.values()}) != 1:
         return None
@@ -35,14 +35,14 @@ def function_of(problem: PointwiseProblem) -> Function | None:
 
 
 def _computed(expression: Expression) -> int | None:
-    """Which argument of an operator is computed; None unless all others are operands and numbers."""
+    """The index of the argument that is computed; None unless all others are operands and numbers."""
     given = expression.arguments if isinstance(expression, Apply) else ()
     others = [place for place, each in enumerate(given) if not isinstance(each, Operand | Constant)]
     return others[0] if len(others) == 1 else None
 
 
 def _writing(step: Apply, place: int) -> _Writing:
-    """A step whose argument at ``place`` is what was computed before, and is written over."""
+    """A step that overwrites its argument at ``place``, the previous result."""
     write, others = WRITING[step.operator], step.arguments
 
     def call(made: Tensor, operands: Mapping[str, Tensor]) -> None:
@@ -64,7 +64,7 @@ def _followed(function: Function, after: Sequence[_Writing]) -> Function:
 
 
 def _whole(expression: Expression, problem: PointwiseProblem) -> Function | None:
-    """The function that computes all of an expression as a tensor of the problem's sizes."""
+    """The function for all of an expression, as a tensor of the problem's sizes."""
     name = softmax_of(expression)
     if name is not None:
         is_softmax = len(problem.row) == 1 and problem.groups == 1 and problem.operands[name].shape == problem.y.shape
@@ -80,7 +80,7 @@ def _softmax(name: str, dim: int) -> Function:
 
 
 def _group_norm(norm: Norm, problem: PointwiseProblem) -> Function | None:
-    """Where a row is one channel or a group of them, and scale and shift are one number for each channel."""
+    """Group norm, if a row is a channel or a group of channels, and scale and shift have one number per channel."""
     shape = problem.y.shape
     groups, channels = _groups(problem), (1, *shape[1:2], *(1 for _ in shape[2:]))
     names = (norm.scale, norm.shift)
@@ -95,7 +95,7 @@ def _group_norm(norm: Norm, problem: PointwiseProblem) -> Function | None:
 
 
 def _groups(problem: PointwiseProblem) -> int | None:
-    """Of how many groups of channels each is a row."""
+    """The number of channel groups if each is a row."""
     rank = len(problem.y.shape)
     if problem.row == tuple(range(1, rank)):
         return problem.groups
@@ -103,7 +103,7 @@ def _groups(problem: PointwiseProblem) -> int | None:
 
 
 def _layer_norm(norm: Norm, problem: PointwiseProblem) -> Function:
-    """With the row's dimensions as the last ones. It applies scale and shift where these are as long as the row and the
+    """Layer norm, with the row's dimensions last. It applies scale and shift if they have the row's size and are the
     same for each row."""
     shape = problem.y.shape
     order = (*(dim for dim in range(len(shape)) if dim not in problem.row), *problem.row)

@@ -1,4 +1,4 @@
-"""What backends that call PyTorch's own operators have in common, whatever the kind of problem."""
+"""Shared by the backends that call PyTorch's own operators, for every kind of problem."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from convwright.core.device import DeviceFacts
 
 
 def torch_version() -> str:
-    """PyTorch, as fingerprints name it."""
+    """PyTorch's name in fingerprints."""
     return f"torch {torch.__version__}"
 
 
 def why_not_asked(device: DeviceFacts) -> str | None:
-    """Why PyTorch cannot compute anything on ``device``; None where it can."""
+    """Why PyTorch cannot compute anything on ``device``; None if it can."""
     if device.present:
         return None
-    return f"PyTorch can only be asked on a device that is present, not on {device.name}"
+    return f"PyTorch needs a device of this machine, got {device.name}"

@@ -1,4 +1,5 @@
-"""What is applied to a sum in fp32 before it is stored, and its derivative, as PyTorch's own functions compute them."""
+"""Activations and their derivatives in fp32, applied to a sum before it is stored, as PyTorch's functions compute them.
+"""
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ import triton.language as tl
 
 @triton.jit
 def _share_below(z):
-    """Of a normal distribution what lies below ``z``, for what is stored in 16 bits or fewer: as 2 to the power of a
-    polynomial, whose coefficients are those with the least error from 0 to 6. It errs by 2e-7 at most, and down to -5
-    by 9e-5 of the result, of which 1 + erf in fp32 keeps few digits; GELU takes 13 instructions (sm_90), with that 32.
-    """
+    """The normal distribution's share below ``z``, for results of at most 16 bits: 2 to the power of a polynomial with
+    the least error from 0 to 6. The error is at most 2e-7, and down to -5 at most 9e-5 of the result; there 1 + erf in
+    fp32 keeps few digits. GELU takes 13 instructions (sm_90), with erf 32."""
     t = tl.abs(z)
     power = -5.755009624408558e-07 * t + 1.0267782272421755e-05
     power = power * t - 3.916886271326803e-05
@@ -27,7 +27,7 @@ def _share_below(z):
 
 @triton.jit
 def activated(total, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """``total`` behind the activation of that name, which is stored as ``dtype``; NaN stays NaN."""
+    """``total`` after the named activation, to be stored as ``dtype``. NaN stays NaN."""
     if ACTIVATION == "relu":
         total = tl.where(total < 0, 0.0, total)
     elif ACTIVATION == "silu":
@@ -44,7 +44,7 @@ def activated(total, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def derived(dy, z, ACTIVATION: tl.constexpr):
-    """``dy`` in fp32, times the derivative at ``z`` of the activation of that name."""
+    """``dy`` in fp32, times the derivative of the named activation at ``z``."""
     if ACTIVATION == "relu":
         dy = tl.where(z <= 0, 0.0, dy)
     elif ACTIVATION == "silu":

@@ -31,7 +31,7 @@ _NOT_INSTALLED = "needs the package triton, which is not installed (PyTorch brin
 
 
 class TritonKernels:
-    """Kernels for NVIDIA GPUs from sm_80 on; in Triton's interpreter (``TRITON_INTERPRET=1``) they run on the CPU."""
+    """Kernels for NVIDIA GPUs from sm_80 on. In Triton's interpreter (``TRITON_INTERPRET=1``) they run on the CPU."""
 
     name = "triton"
 
@@ -76,7 +76,7 @@ class TritonKernels:
         return plan_class(candidate).read(candidate, device, text)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
-        """Into Triton's own cache, where ``build`` finds it."""
+        """Compile into Triton's cache, from which ``build`` loads."""
         for call in kernel_calls(candidate):
             call.compile(device.architecture)
 
@@ -96,7 +96,7 @@ class TritonKernels:
 
         kernels.sources()
 
-        # Triton reads all of itself, for 0.3 s, before it looks for the first kernel on disk, and keeps what that gave.
+        # Before Triton looks up its first kernel on disk, it reads its own sources for 0.3 s, and keeps the result.
         for home in (triton.runtime.cache, triton.compiler.compiler):
             if hasattr(home, "triton_key"):
                 home.triton_key()
@@ -104,7 +104,7 @@ class TritonKernels:
 
 
 def _offers(name: KernelName, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """What one kernel offers, with what each should take."""
+    """The offers of one kernel, with estimated times."""
     kernel = kernels.kernel(name)
     for offer in kernel.offers(problem, device, policy):
         if isinstance(offer, Refusal):
@@ -114,8 +114,8 @@ def _offers(name: KernelName, problem: ConvProblem, device: DeviceFacts, policy:
 
 
 def _by_turns(offers: Iterable[Offer]) -> Iterator[Offer]:
-    """The best configuration of each algorithm, then the next of each: where there is no time to compile all, it is
-    algorithms that differ most. Behind them come the refusals."""
+    """The best configuration of each algorithm, then the next of each, then the refusals: if not all can be compiled,
+    trying every algorithm gains most."""
     listed: dict[str, list[Candidate]] = {}
     refusals: list[Refusal] = []
     for offer in offers:
@@ -128,17 +128,17 @@ def _by_turns(offers: Iterable[Offer]) -> Iterator[Offer]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch. Loads neither plans nor PyTorch."""
+    """The kernels to launch. Loads neither plans nor PyTorch."""
     return kernels.kernel(kernel_of(candidate)).kernel_calls(candidate)
 
 
 def plan_class(candidate: Candidate) -> PlanClass:
-    """The class of the plans that run it. Loads PyTorch."""
+    """The class of the candidate's plans. Loads PyTorch."""
     return kernels.plans(kernel_of(candidate)).plan_class(candidate)
 
 
 def kernel_of(candidate: Candidate) -> KernelName:
-    """The kernel that offers it."""
+    """The kernel that offers the candidate."""
     name = kernels.called(candidate.algorithm, candidate.problem.direction)
     assert name is not None
     return name
@@ -150,7 +150,7 @@ def _fingerprint(name: KernelName) -> str:
 
 
 def device_reason(device: DeviceFacts) -> str | None:
-    """Why no kernel can run on ``device``, or None where kernels can."""
+    """Why no kernel can run on ``device``; None if kernels can."""
     if find_spec("triton") is None:
         return _NOT_INSTALLED
     from convwright.backends.triton.launching.kernel_call import interpreting
@@ -158,7 +158,7 @@ def device_reason(device: DeviceFacts) -> str | None:
     if interpreting():
         return None
     if device.kind != "cuda":
-        return f"needs an NVIDIA GPU of architecture sm_80 or newer, this is {device.name} ({device.kind})"
+        return f"needs an NVIDIA GPU of architecture sm_80 or newer, got {device.name} ({device.kind})"
     number = device.architecture.removeprefix("sm_")
     if not number.isdigit() or int(number) < _OLDEST_ARCHITECTURE:
         return f"needs an NVIDIA GPU of architecture sm_80 or newer, {device.name} is {device.architecture}"
@@ -168,7 +168,7 @@ def device_reason(device: DeviceFacts) -> str | None:
 def _interpreter_reason(problem: ConvProblem) -> str | None:
     from convwright.backends.triton.launching.kernel_call import interpreting
 
-    # It holds bf16 as bare 16-bit integers and multiplies those.
+    # The interpreter stores bf16 as 16-bit integers, and multiplies these.
     if problem.dtype is DType.BF16 and interpreting():
-        return "cannot run in Triton's interpreter, whose products of bf16 are wrong"
+        return "cannot run in Triton's interpreter, which multiplies bf16 wrong"
     return None

@@ -1,4 +1,4 @@
-"""How a kernel is configured, as it stands in a candidate's id."""
+"""A kernel's configuration, as a candidate's id shows it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Configuration:
-    """What dataclasses of whole numbers have in common; None is what is left to the compiler."""
+    """Base of dataclasses of integers. None means that the compiler decides."""
 
     __slots__ = ()
 
     @property
     def config(self: DataclassInstance) -> Config:
-        """As it stands in a candidate's id."""
+        """The form in a candidate's id."""
         named = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, value) for name, value in named if value is not None)
 

@@ -1,5 +1,4 @@
-"""What a kernel should take, so that configurations of different kernels can be held against each other before any of
-them is compiled."""
+"""Estimated times of kernels, to compare configurations of different kernels before any is compiled."""
 
 from __future__ import annotations
 
@@ -12,10 +11,9 @@ from convwright.backends.triton.operands import is_in_planes
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 
-# How many times what its tiles estimate, or what moving its operands takes, a kernel took on an H200: in planes, and
-# with channels last. Medians over 1,513 configurations for layers of known networks, of which 93 in a hundred took
-# between half and twice that (`benchmarks/kernel_estimates.py`); of `taps-first` over 223 for seven layers, all of
-# which did.
+# Measured time by estimate (of the tiles, or of moving the operands) on an H200: NCHW, and channels last. Medians over
+# 1,513 configurations for layers of known networks; 93 % took between half and twice that
+# (`benchmarks/kernel_estimates.py`). For `taps-first`, over 223 configurations of seven layers, all did.
 _TIMES: Mapping[KernelName, tuple[float, float]] = {
     "staged-gemm": (1.25, 1.25),
     "boxed-gemm": (1.0, 1.0),
@@ -32,12 +30,12 @@ _TIMES: Mapping[KernelName, tuple[float, float]] = {
     "weight-gradient": (2.5, 2.5),
     "few-weights": (1.6, 1.9),
 }
-_LEAST_US = 2.0  # from a kernel's start to its end, with nothing to do
-_CLOCK_MHZ = 1500.0  # of a device that does not tell
+_LEAST_US = 2.0  # from the start of an empty kernel to its end
+_CLOCK_MHZ = 1500.0  # of a device that does not report it
 
 
 def estimated(candidate: Candidate, kernel: KernelName, cycles: float, device: DeviceFacts) -> Candidate:
-    """The candidate with what it should take, where the busiest multiprocessor should be at it for so many cycles."""
+    """The candidate with its estimated time, from the cycles of the busiest multiprocessor."""
     problem = candidate.problem
     busy_us = cycles / (device.clock_mhz or _CLOCK_MHZ)
     if device.bandwidth_bytes_per_us:

@@ -1,5 +1,5 @@
-"""Convolutions and gradients of inputs with few channels in each group: what `direct`, and with more conditions
-`wide_direct`, can compute."""
+"""Convolutions and input gradients with few channels in each group, for `direct` and, with more conditions, for
+`wide_direct`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from convwright.core.dtype import DType
 from convwright.core.fusing import has_extended_epilogue
 from convwright.core.problem import ConvProblem
 
-# Where output channels are more, they are divided, and to write them takes as long as all else.
+# More output channels are divided, and storing them takes as long as everything else.
 FEW_OUTPUTS = 16
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
-# Of more output channels, each of whose elements is a sum of so few products that to write it takes as long.
+# More output channels are allowed if each output sums so few products that storing it takes as long.
 _MOST_PRODUCTS_OF_MANY = 64
-# The taps in a column are written out one by one in the compiled kernel, as are phases.
+# The taps of a column, and phases, are unrolled in the compiled kernel.
 _MOST_TAPS_IN_COLUMN = 64
 _MOST_PHASES = 16
 _MOST_SUMS = 2**31
-# What one lane reads of a group lies so far from what the next one reads.
+# The distance in memory between the inputs of adjacent lanes, in one group.
 _MOST_INPUTS_IN_LANES = 8
 
 
 def why_not_few(problem: ConvProblem) -> str | None:
-    """Why ``problem`` is none of these, or None where it is."""
+    """Why ``problem`` is not one of these; None if it is."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
-        return f"computes convolutions and gradients of inputs, not {problem.direction}"
+        return f"computes only convolutions and input gradients, got {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
@@ -43,10 +43,10 @@ def why_not_few(problem: ConvProblem) -> str | None:
 def _window_reason(problem: ConvProblem) -> str | None:
     taps, _ = pair(problem.taps, 1)
     if taps > _MOST_TAPS_IN_COLUMN:
-        return f"serves at most {_MOST_TAPS_IN_COLUMN} taps in a column, got {taps}"
+        return f"needs at most {_MOST_TAPS_IN_COLUMN} taps in a column, got {taps}"
     phases = prod(problem.stride)
     if problem.direction is Direction.BACKWARD_DATA and phases > _MOST_PHASES:
-        return f"serves at most {_MOST_PHASES} remainders by the strides, got {phases}"
+        return f"needs a product of the strides of at most {_MOST_PHASES}, got {phases}"
     return None
 
 
@@ -54,17 +54,17 @@ def _few_reason(sweep: Sweep) -> str | None:
     products = sweep.inputs * prod(track.most_taps for track in sweep.tracks)
     if sweep.outputs > FEW_OUTPUTS and products > _MOST_PRODUCTS_OF_MANY:
         return (
-            f"serves at most {FEW_OUTPUTS} output channels in a group, or more that sum up at most "
-            f"{_MOST_PRODUCTS_OF_MANY} products, got {sweep.outputs} that sum up {products}"
+            f"needs at most {FEW_OUTPUTS} output channels per group, or more that sum at most "
+            f"{_MOST_PRODUCTS_OF_MANY} products, got {sweep.outputs} that sum {products}"
         )
     if sweep.in_lanes_only and (reason := _lanes_reason(sweep)) is not None:
         return reason
     sums = sweep.written.numel // sweep.outputs
-    return None if sums < _MOST_SUMS else f"serves at most 2^31 output pixels times groups, got {sums:,}"
+    return None if sums < _MOST_SUMS else f"needs at most 2^31 output pixels times groups, got {sums:,}"
 
 
 def _lanes_reason(sweep: Sweep) -> str | None:
-    """Why lanes cannot run across the groups of a pixel, where these lie side by side."""
+    """Why lanes cannot run across the groups of a pixel, if these are adjacent in memory."""
     operands = {"input": sweep.read, "output": sweep.written}
     if sweep.groups > 1 and not all(map(is_channels_last, operands.values())):
         strides = " and ".join(str(spec.strides) for spec in operands.values())
@@ -74,13 +74,13 @@ def _lanes_reason(sweep: Sweep) -> str | None:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
     if sweep.inputs > _MOST_INPUTS_IN_LANES:
         return (
-            f"serves at most {_MOST_INPUTS_IN_LANES} input channels in a group with channels last, got {sweep.inputs}"
+            f"needs at most {_MOST_INPUTS_IN_LANES} input channels per group with channels last, got {sweep.inputs}"
         )
     return None
 
 
 def absent_pointers(candidate: Candidate) -> tuple[str, ...]:
-    """Which operands there are not."""
+    """The names of the operands that the problem does not have."""
     if candidate.problem.direction is Direction.FORWARD:
         return ("z",)
     return ("bias", "residual") if has_extended_epilogue(candidate.problem) else ("bias", "residual", "z")

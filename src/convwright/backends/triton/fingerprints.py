@@ -1,8 +1,7 @@
-"""Hashes of the source that each kernel uses: its own modules and all that they import.
+"""Hashes of each kernel's source: its own modules and all that they import.
 
-A finding counts as long as the hash of its kernel is the same. Edits of one kernel leave findings about others valid.
-Only modules of this package are followed. Imports inside functions count too, as do those in the source of generated
-kernels.
+A finding is valid as long as its kernel's hash is the same. Edits of one kernel leave findings of others valid. Only
+modules of this package are followed, including imports inside functions and in the source of generated kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 _PACKAGE = "convwright.backends.triton"
 _ROOT = Path(__file__).parent
-# Python's own parser takes 100 ms for the modules of one kernel, and this 1 ms (2-core CPU).
+# Python's parser takes 100 ms for the modules of one kernel, this 1 ms (2-core CPU).
 _IMPORTS = re.compile(rf"^[ \t]*from {re.escape(_PACKAGE)}([.\w]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 
@@ -30,19 +29,19 @@ def triton_version() -> str:
 
 @cache
 def source_hash(kernel: str, root: Path = _ROOT) -> str:
-    """Of all that the kernel in this folder uses."""
+    """The hash of everything that the kernel in this folder uses."""
     return _hash(modules_used(kernel, root), root)
 
 
 @cache
 def whole_hash(root: Path = _ROOT) -> str:
-    """Of all modules of this package."""
+    """The hash of all modules of this package."""
     return _hash(root.rglob("*.py"), root)
 
 
 def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
-    """The files that say what a kernel serves and how it is planned, and all modules that these import. A kernel
-    without a plan of its own uses the plan in ``by_role``."""
+    """The kernel's ``offers`` and ``plan``, and all modules that these import. A kernel without its own plan uses the
+    plan in ``by_role``."""
     plan = root / kernel / "plan.py"
     found, open_ = (
         set[Path](),
@@ -57,7 +56,7 @@ def modules_used(kernel: str, root: Path = _ROOT) -> frozenset[Path]:
 
 @cache
 def imported(path: Path, root: Path = _ROOT) -> frozenset[Path]:
-    """The files of the modules of this package that one module imports."""
+    """The files of this package's modules that one module imports."""
     found = set[Path]()
     for module, names in _IMPORTS.findall(path.read_text(encoding="utf-8")):
         home = root.joinpath(*module.split("."))
@@ -66,7 +65,7 @@ def imported(path: Path, root: Path = _ROOT) -> frozenset[Path]:
 
 
 def _files(module: Path) -> Iterator[Path]:
-    """The file of a module or of a package; none where there is no such module."""
+    """The file of a module or of a package; none if it does not exist."""
     yield from filter(Path.is_file, (module.with_suffix(".py"), module / "__init__.py"))
 
 

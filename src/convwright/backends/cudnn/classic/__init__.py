@@ -1,1 +1,1 @@
-"""cuDNN's classic API: the algorithms that have a name and a number."""
+"""cuDNN's classic API: algorithms with a name and a number."""

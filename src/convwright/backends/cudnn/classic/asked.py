@@ -1,4 +1,4 @@
-"""A problem as the classic API sees it: at least two spatial dimensions, and the channels of one group."""
+"""A problem as the classic API sees it: at least two spatial dimensions, channels counted per group."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
-# Copies that cuDNN makes of operands start at multiples of 16 bytes.
+# cuDNN aligns its copies of operands to 16 bytes.
 _ALIGNMENT = 16
-# Groups beyond these wait for the workspace of one that is done.
+# More groups than this share the workspace of groups that are done.
 _GROUPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The words of the field, once for all rules. ``c`` and ``k`` are those of one group."""
+    """The sizes that all rules read. ``c`` and ``k`` are the channels of one group."""
 
     problem: ConvProblem
     arithmetic: Arithmetic
@@ -36,7 +36,8 @@ class Asked:
 
     @classmethod
     def of(cls, problem: ConvProblem, arithmetic: Arithmetic) -> Asked:
-        """``problem``, which ``objection`` must have nothing against; one row of pixels where it has one dimension."""
+        """The sizes of ``problem``, for which ``objection`` must return None. One spatial dimension becomes an image of
+        height 1."""
         ones, flat = ((1,), (0,)) if problem.rank == 1 else ((), ())
         return cls(
             problem,
@@ -71,7 +72,7 @@ class Asked:
     def y_is_dense(self) -> bool:
         return is_dense(self.problem.y, self.layout)
 
-    # Channel planes of one group, and the bytes of its operands. ``padded`` is what channels are rounded up to.
+    # Channel planes of one group, and bytes of its operands. Channels are rounded up to a multiple of ``padded``.
 
     @property
     def x_planes(self) -> int:
@@ -99,7 +100,7 @@ class Asked:
         return self.n * rounded_up(self.k, padded) * prod(self.y) * self.itemsize
 
     def operand_bytes(self, padded: int = 1) -> int:
-        """All three operands of all groups."""
+        """All three operands, all groups."""
         return self.groups * (self.x_bytes(padded) + self.w_bytes(padded) + self.y_bytes(padded))
 
 
@@ -108,5 +109,5 @@ def rounded_up(number: int, multiple: int = _ALIGNMENT) -> int:
 
 
 def copied(number: int) -> int:
-    """The workspace that a copy of so many bytes takes: a whole multiple of the alignment beyond them."""
+    """The workspace for a copy of ``number`` bytes, including alignment."""
     return number // _ALIGNMENT * _ALIGNMENT + _ALIGNMENT

@@ -1,4 +1,5 @@
-"""What a classic algorithm of cuDNN may ask of a problem: each condition says None, or why the problem fails it."""
+"""Conditions that classic algorithms of cuDNN put on a problem. Each returns None, or the reason why the problem fails
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Condition = Callable[[Asked], str | None]
 
 
 def never(asked: Asked) -> str | None:
-    return "cuDNN names it, and serves no problem with it"
+    return "cuDNN lists this algorithm but computes no problem with it"
 
 
 def only(*dtypes: DType) -> Condition:
@@ -76,7 +77,7 @@ def dilation_1(asked: Asked) -> str | None:
 
 
 def taps_side_by_side(asked: Asked) -> str | None:
-    """Dilation 1 where there is more than one tap: one tap alone lies the same in every dilation."""
+    """Dilation 1 if there is more than one tap. With a single tap, dilation has no effect."""
     apart = any(taps > 1 and step > 1 for taps, step in zip(asked.taps, asked.dilation, strict=True))
     return f"takes dilations of 1, got {asked.problem.dilation}" if apart else None
 
@@ -88,7 +89,7 @@ def padding_below_taps(asked: Asked) -> str | None:
 
 
 def padding_below_y(asked: Asked) -> str | None:
-    """The gradient of the output is what slides over the input here, as the filter does elsewhere."""
+    """In this direction dy slides over the input as the filter does in the others."""
     if all(padding < size for padding, size in zip(asked.padding, asked.y, strict=True)):
         return None
     return f"takes padding below the size of dy, got {_padding(asked)} for {asked.problem.y.shape[2:]}"

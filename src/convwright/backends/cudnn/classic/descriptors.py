@@ -1,4 +1,4 @@
-"""Problems as cuDNN's descriptors: tensors, filters, convolutions, activations. None of it needs a GPU."""
+"""cuDNN's descriptors of a problem: tensors, filters, convolutions, activations. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _PROPAGATE_NAN = 1
 
 
 class Descriptor(c_void_p):
-    """A pointer to one of cuDNN's descriptors, which is destroyed when the last reference to the pointer goes."""
+    """A pointer to one of cuDNN's descriptors, which is destroyed with the last reference to the pointer."""
 
     def __init__(self, library: Library, noun: str) -> None:
         super().__init__()
         library.call(f"cudnnCreate{noun}Descriptor", byref(self))
         destroy = weakref.finalize(self, library.status, f"cudnnDestroy{noun}Descriptor", c_void_p(self.value))
-        destroy.atexit = False  # the process gives its memory back anyway, and cuDNN may be unloaded by then
+        destroy.atexit = False  # memory is freed with the process, and cuDNN may be unloaded by then
 
 
 @dataclass(frozen=True, slots=True)
 class ConvDescriptors:
-    """What cuDNN must be told of one problem. ``x``, ``w``, ``y`` serve all three directions."""
+    """The descriptors of one problem. ``x``, ``w``, ``y`` serve all three directions."""
 
     library: Library
     x: Descriptor
@@ -52,7 +52,7 @@ class ConvDescriptors:
     convolution: Descriptor
 
     def operands(self, direction: Direction) -> tuple[Descriptor, Descriptor, Descriptor]:
-        """The two that are multiplied and the output, in cuDNN's order: for backward data the weight comes first."""
+        """The two factors and the output in cuDNN's order: for backward data the weight comes first."""
         return {
             Direction.FORWARD: (self.x, self.w, self.y),
             Direction.BACKWARD_DATA: (self.w, self.y, self.x),
@@ -61,7 +61,7 @@ class ConvDescriptors:
 
 
 def describe(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> ConvDescriptors:
-    """All descriptors of ``problem``, which ``objection`` must have nothing against."""
+    """All descriptors of ``problem``, for which ``objection`` must return None."""
     layout = filter_layout(problem)
     return ConvDescriptors(
         library,
@@ -73,12 +73,12 @@ def describe(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> 
 
 
 def sizes_and_strides(spec: TensorSpec, layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """An activation's, in at least two spatial dimensions, as cuDNN is told of them.
+    """Sizes and strides of an activation for cuDNN, with at least two spatial dimensions.
 
     >>> sizes_and_strides(TensorSpec((2, 8, 10), DType.FP16), Layout.NCHW)
     ((2, 8, 1, 10), (80, 10, 10, 1))
     """
-    # With one channel or one pixel, strides say nothing about the layout, but cuDNN reads it from them.
+    # cuDNN infers the layout from strides, which are ambiguous with one channel or one pixel.
     strides = dense_strides(spec.shape, layout) if is_dense(spec, layout) else spec.strides
     if len(spec.shape) == 3:
         strides = (*strides[:2], strides[2] * spec.shape[2], strides[2])
@@ -86,7 +86,7 @@ def sizes_and_strides(spec: TensorSpec, layout: Layout) -> tuple[tuple[int, ...]
 
 
 def tensor_descriptor(library: Library, spec: TensorSpec, layout: Layout) -> Descriptor:
-    """An activation with its true strides; where those are dense in ``layout``, exactly as cuDNN knows that layout."""
+    """An activation with its true strides; in cuDNN's own form if it is dense in ``layout``."""
     shape, strides = sizes_and_strides(spec, layout)
     made = Descriptor(library, "Tensor")
     data_type = _DATA_TYPE[spec.dtype]
@@ -104,7 +104,7 @@ def filter_descriptor(library: Library, spec: TensorSpec, layout: Layout) -> Des
 
 
 def convolution_descriptor(library: Library, problem: ConvProblem, arithmetic: Arithmetic) -> Descriptor:
-    """Padding, stride, dilation, groups, and what ``arithmetic`` may be used."""
+    """Padding, stride, dilation, groups, and the allowed arithmetic."""
     padding = tuple(before for before, _ in problem.padding)
     dims = [_as_2d(values, fill, ahead=0) for values, fill in
             ((padding, 0), (problem.stride, 1), (problem.dilation, 1))]  # fmt: skip
@@ -125,14 +125,14 @@ def bias_descriptor(library: Library, problem: ConvProblem) -> Descriptor:
 
 
 def activation_descriptor(library: Library, kind: Activation) -> Descriptor:
-    """The activation behind a convolution; NaN stays NaN, as in PyTorch."""
+    """The activation after a convolution. It keeps NaN, as PyTorch does."""
     made = Descriptor(library, "Activation")
     library.call("cudnnSetActivationDescriptor", made, _ACTIVATION_MODE[kind], _PROPAGATE_NAN, 0.0)
     return made
 
 
 def _as_2d(values: tuple[int, ...], fill: int, *, ahead: int = 2) -> tuple[int, ...]:
-    """``values`` of one spatial dimension with a height put before it; those of more dimensions as they are."""
+    """``values`` with a height put before them if there is one spatial dimension; unchanged otherwise."""
     return (*values[:ahead], fill, *values[ahead:]) if len(values) == ahead + 1 else values
 
 

@@ -1,7 +1,7 @@
-"""cuDNN's convolutions by Fourier transforms: the sizes that they take, and the workspace that they need.
+"""cuDNN's convolutions by Fourier transforms: accepted sizes and workspace.
 
-Transforms are real, of a size that is a power of two, and half of each spectrum is kept. Everything is computed in
-complex numbers of fp32, or of fp64 where the problem is stored so.
+Transforms are real, and their size is a power of two. Half of each spectrum is stored, in complex fp32, or complex fp64
+for fp64 operands.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 
 _SMALLEST, LARGEST = 16, 256
-# The edge of a tile: in two dimensions, in three, and along a line, where there is a long one too.
+# The edge of a tile in two dimensions, in three, and along a line, which also has a long tile.
 TILE, TILE_3D, LINE, LONG_LINE = 32, 16, 32, 256
 _MARGIN = 30
-# The bytes of one group's spectra: the most that the record has, and the least that it has a refusal for.
+# Bytes of one group's spectra: the largest that was recorded, and the smallest that was refused.
 _MOST_RECORDED, _LEAST_REFUSED = 132_941_414_400, 162_962_079_744
 
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """Who is transformed: planes of the signal, of the filter that slides over it, and of the result."""
+    """The planes that are transformed: of the signal, of the filter that slides over it, and of the result."""
 
     signal: int
     filter: int
@@ -49,13 +49,13 @@ def _spread(asked: Asked) -> tuple[int, ...]:
     return tuple((size - 1) * stride + 1 + 2 * (taps - 1 - padding) for size, stride, taps, padding in axes)
 
 
-# The whole image at once.
+# Transforms of whole images.
 
 
 def fits_a_transform(asked: Asked) -> str | None:
     extent = max(_roles(asked).extent)
     if asked.problem.direction is Direction.BACKWARD_DATA:
-        # cuDNN holds dx against the limit too, padded as dy is.
+        # cuDNN also applies the limit to dx, padded as dy is.
         axes = zip(asked.x, asked.taps, asked.padding, strict=True)
         extent = max(extent, *(size + 2 * (taps - 1 - padding) for size, taps, padding in axes))
     return None if extent <= LARGEST else f"transforms padded images of up to {LARGEST} pixels a side, got {extent}"
@@ -66,8 +66,8 @@ def spectra_fit(asked: Asked) -> str | None:
     if need <= _MOST_RECORDED:
         return None
     if need < _LEAST_REFUSED:
-        return f"unknown: needs {need:,} bytes for spectra, and the record ends at {_MOST_RECORDED:,}"
-    return f"needs {need:,} bytes for the spectra of one group, and cuDNN gives up below that"
+        return f"unknown: needs {need:,} bytes for spectra, and only {_MOST_RECORDED:,} are verified"
+    return f"needs {need:,} bytes for the spectra of one group, more than cuDNN allows"
 
 
 def fft_bytes(asked: Asked) -> int:
@@ -77,7 +77,8 @@ def fft_bytes(asked: Asked) -> int:
 
 
 def _spectra_bytes(asked: Asked) -> int:
-    """Of one group, twice, since they are reordered: those of both operands, or of the result where they are more."""
+    """Bytes for one group, twice because they are reordered: the spectra of both operands, or of the result if these
+    are larger."""
     roles = _roles(asked)
     edge = max(_SMALLEST, 1 << (max(roles.extent) - 1).bit_length())
     return 2 * max(roles.signal + roles.filter, roles.result) * _spectrum(asked, edge, edge)
@@ -88,11 +89,11 @@ def _spectrum(asked: Asked, *edges: int) -> int:
 
 
 def _group_copies(asked: Asked) -> int:
-    """With groups and more than one image, the planes of a group do not lie together, and are copied."""
+    """With groups and more than one image, the planes of a group are not contiguous, and cuDNN copies them."""
     return copied(asked.x_bytes() + asked.y_bytes()) if asked.groups > 1 and asked.n > 1 else 0
 
 
-# Tile by tile.
+# Transforms of tiles.
 
 
 def fits_a_tile(asked: Asked) -> str | None:
@@ -101,11 +102,11 @@ def fits_a_tile(asked: Asked) -> str | None:
     if max(roles.taps) <= most:
         return None
     noun = "dy" if asked.problem.direction is Direction.BACKWARD_WEIGHT else "filters"
-    return f"takes {noun} of up to {most} a side where the shortest is {min(roles.taps)}, got {roles.taps}"
+    return f"takes {noun} of up to {most} a side if its shortest side is {min(roles.taps)}, got {roles.taps}"
 
 
 def a_line(asked: Asked) -> str | None:
-    """Two-dimensional tiles are not for every problem: one-dimensional ones need one side of the filter to be 1."""
+    """One side of the filter must be 1 where only one-dimensional tiles exist."""
     roles = _roles(asked)
     if _is_line(roles):
         return None
@@ -120,24 +121,24 @@ def line_in_fp64(asked: Asked) -> str | None:
 
 
 def tile_strides(asked: Asked) -> str | None:
-    """Strides of 1, and of 2 where tiles are two-dimensional."""
+    """Strides of 1, or up to 2 with two-dimensional tiles."""
     most = 1 if asked.rank == 3 or _is_line(_roles(asked)) else 2
     if max(asked.stride) <= most:
         return None
     if _may_have_phases(asked) and min(asked.stride) == 2 and len(set(asked.stride)) > 1:
-        return f"unknown: cuDNN serves some problems with strides of {asked.problem.stride} and refuses others"
+        return f"unknown: cuDNN computes some problems with strides of {asked.problem.stride} and refuses others"
     return f"takes strides of up to {most}, got {asked.problem.stride}"
 
 
 def _may_have_phases(asked: Asked) -> bool:
-    """True where cuDNN may cut dx into phases, one for each remainder of a position by the stride."""
+    """True if cuDNN may split dx into phases, one for each remainder of a position modulo the stride."""
     backward_data = asked.problem.direction is Direction.BACKWARD_DATA
     is_plane = asked.rank == 2 and min(asked.taps) > 1
     return backward_data and is_plane and min(asked.stride) > 1 and not asked.problem.flip
 
 
 def tiled_fft_bytes(asked: Asked) -> int:
-    """Exact, but for two choices of cuDNN's that are bounded: long tiles of a line, and phases of a strided dx."""
+    """Exact, except for two choices of cuDNN that are bounded: long tiles of a line, and phases of a strided dx."""
     roles = _roles(asked)
     if asked.rank == 3:
         planes = 2 * (roles.filter + _tiles(roles, TILE_3D) * max(roles.signal, roles.result))
@@ -145,7 +146,7 @@ def tiled_fft_bytes(asked: Asked) -> int:
     elif _is_line(roles):
         need = rounded_up(_line_bytes(asked, roles), 16 if asked.groups > 1 else 1)
         if asked.problem.direction is Direction.BACKWARD_WEIGHT and min(roles.extent) > 1:
-            need += _group_copies(asked)  # a dy of one pixel counts as a line, and x is none
+            need += _group_copies(asked)  # a dy of one pixel counts as a line, but its x does not
     else:
         planes = roles.filter + _tiles(roles, TILE) * (roles.signal + roles.result)
         need = planes * _spectrum(asked, TILE, TILE) + _group_copies(asked)
@@ -155,7 +156,7 @@ def tiled_fft_bytes(asked: Asked) -> int:
 
 
 def _tiles(roles: _Roles, edge: int) -> int:
-    """One where all fits into it, else two that take turns."""
+    """One tile if everything fits into it, else two that alternate."""
     return 1 if max(roles.extent) <= edge else 2
 
 
@@ -172,16 +173,16 @@ def _line_bytes(asked: Asked, roles: _Roles) -> int:
 
 
 def _takes_short_tiles(taps: int, extent: int, planes: int) -> bool:
-    """True where cuDNN does for sure: how it weighs costs is not known.
+    """True if cuDNN certainly does. Its cost model is not known.
 
-    Long tiles, which need more, come with long lines, with filters that leave little of a short tile, and with few
-    planes of the filter. No long tile of the record comes nearer than a factor of three to what is asked here.
+    Long tiles need more memory. cuDNN uses them for long lines, for filters that leave little of a short tile, and for
+    filters with few planes. All recorded long tiles miss this condition by at least a factor of three.
     """
     return taps <= LINE and extent**4 << _MARGIN < (LINE + 1 - taps) ** 8 * planes
 
 
 def _phases_bytes(asked: Asked) -> int:
-    """Each phase of dx is a convolution of dy with every stride-th tap; dx and the filter are cut up in copies."""
+    """Each phase of dx is a convolution of dy with every stride-th tap. dx and the filter are split into copies."""
     axes = [_phase(*axis) for axis in zip(asked.x, asked.y, asked.taps, asked.stride, asked.padding, strict=True)]
     sizes, dys, taps = zip(*axes, strict=True)
     phases, c, k = prod(asked.stride), rounded_up(asked.c, 2), rounded_up(asked.k, 8)
@@ -192,7 +193,7 @@ def _phases_bytes(asked: Asked) -> int:
 
 
 def _phase(x: int, y: int, taps: int, stride: int, padding: int) -> tuple[int, int, int]:
-    """Along one axis: pixels of dx in a phase, of dy that they need, and taps."""
+    """Along one axis: the pixels of dx in a phase, the pixels of dy that they need, and the taps."""
     ahead = -(-padding // stride)
     most = -(-(taps + -padding % stride) // stride)
     size = -(-min(x, (y - 1) * stride + taps - padding) // stride)

@@ -1,8 +1,8 @@
-"""The workspace of cuDNN's matrix products, from above: which kernel serves is a choice that the rules do not know.
+"""Upper bounds for the workspace of cuDNN's matrix products. The rules do not predict which kernel cuDNN chooses.
 
-The kernels of strict fp32 and fp64 copy operands into another layout, with channels padded, or do not, and beside that
-keep indices in `_TABLES_BYTES`. Those of tensor cores also split sums among blocks and add the parts, from none to
-gigabytes of them, by no rule that the record shows: what cuDNN's planner tells of them is in `planned`.
+Kernels of strict fp32 and fp64 may copy operands into another layout with padded channels; they also keep indices in
+`_TABLES_BYTES`. Tensor-core kernels also split sums among blocks and add the parts. These parts take from nothing to
+gigabytes, by no rule that the records show; `planned` has the bounds that cuDNN's planner gives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convwright.core.dtype import Arithmetic, DType
 from convwright.core.tensor_spec import Layout
 
 _TABLES_BYTES = 1 << 18
-# Up to so many channels in and out of a group, no kernel of fp64 splits sums in the record.
+# With at most this many channels in and out of a group, no recorded fp64 kernel splits sums.
 _FP64_CHANNELS = 512, 256
 _STRICT = (Arithmetic.FP32, Arithmetic.FP64)
 
@@ -24,7 +24,7 @@ def no_bytes(asked: Asked) -> int:
 
 
 def precomputed_bytes(asked: Asked) -> int | None:
-    """Of the forward algorithm with precomputed indices."""
+    """For the forward algorithm with precomputed indices."""
     if asked.arithmetic not in _STRICT:
         return None
     if asked.arithmetic is Arithmetic.FP64:
@@ -47,7 +47,7 @@ def _precomputed_fp64_bytes(asked: Asked) -> int:
 
 
 def backward_data_bytes(asked: Asked) -> int | None:
-    """Of the deterministic algorithm."""
+    """For the deterministic algorithm."""
     if asked.arithmetic not in _STRICT:
         return None
     if asked.layout is Layout.NHWC:
@@ -58,7 +58,7 @@ def backward_data_bytes(asked: Asked) -> int | None:
 
 
 def _channels_last_backward_data_bytes(asked: Asked) -> int:
-    """With one tap, or one channel, a weight lies in both layouts alike and is not copied."""
+    """With one tap or one channel a weight has the same memory order in both layouts and is not copied."""
     if asked.groups > 1:
         return asked.operand_bytes() + _TABLES_BYTES
     weight = asked.w_bytes() if prod(asked.taps) > 1 else 0
@@ -66,7 +66,7 @@ def _channels_last_backward_data_bytes(asked: Asked) -> int:
 
 
 def backward_weight_bytes(asked: Asked) -> int | None:
-    """Of the deterministic algorithm."""
+    """For the deterministic algorithm."""
     if asked.arithmetic not in _STRICT:
         return None
     if asked.arithmetic is Arithmetic.FP64 and asked.rank == 3:
@@ -80,7 +80,7 @@ def _index_bytes(asked: Asked) -> int:
 
 
 def atomic_backward_weight_bytes(asked: Asked) -> int:
-    """Of the algorithm with precomputed indices that adds by atomics: where it stores 16 bits, it adds in 32."""
+    """For the algorithm with precomputed indices and atomic additions. 16-bit results are added in 32 bits."""
     if asked.problem.dtype is DType.FP64:
         return 0 if asked.rank == 3 else asked.operand_bytes() + _TABLES_BYTES
     sums = asked.groups * asked.w_bytes(8)
@@ -88,7 +88,7 @@ def atomic_backward_weight_bytes(asked: Asked) -> int:
 
 
 def unrolled_bytes(asked: Asked) -> int:
-    """Of the explicit matrix product: the unrolled input of as many groups as are at work, or nothing."""
+    """For the explicit matrix product: the unrolled input of all concurrent groups, or nothing."""
     if _needs_no_unrolling(asked):
         return 0
     at_once = min(asked.groups, 2 if asked.problem.dtype is DType.FP64 else 4)
@@ -98,7 +98,7 @@ def unrolled_bytes(asked: Asked) -> int:
 
 
 def _needs_no_unrolling(asked: Asked) -> bool:
-    """True where the record always has a kernel that unrolls as it goes: in fp32 and fp64, for few output channels."""
+    """True where every recorded kernel unrolls on the fly: in fp32 and fp64, for few output channels."""
     return asked.itemsize >= DType.FP32.nbytes and asked.k <= 64 and prod(asked.taps) > 1
 
 

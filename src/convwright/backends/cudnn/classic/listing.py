@@ -29,7 +29,7 @@ from convwright.tensors import zeros
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One of cuDNN's algorithms. ``fuses`` says that it computes an epilogue in the same call."""
+    """One of cuDNN's algorithms. ``fuses``: it computes an epilogue in the same call."""
 
     name: str
     number: int
@@ -90,10 +90,10 @@ FAMILIES = {
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every algorithm of the problem's direction in every arithmetic, as cuDNN on the live device answers for it, or as
-    the rules do where the device is elsewhere.
+    """Every algorithm of the problem's direction in every arithmetic. cuDNN answers on a device of this machine; the
+    rules answer for other devices.
 
-    What ``policy`` forbids is offered all the same: whoever chooses says so in the table.
+    Algorithms that ``policy`` forbids are included: the choice says so in its table.
     """
     for arithmetic, config in _variants(problem.dtype):
         workspace_of = _answers(problem, device, arithmetic)
@@ -117,7 +117,7 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
-    """The candidate made ready on the live device; cuDNN is asked once more whether it serves."""
+    """The candidate, ready to run on the live device. cuDNN is asked again whether it supports the problem."""
     problem, algorithm = candidate.problem, _algorithm_of(candidate)
     asked = _described(problem, device, candidate.arithmetic)
     answer = asked if isinstance(asked, str) else _workspace_bytes(problem, device, asked, algorithm)
@@ -128,7 +128,7 @@ def build(candidate: Candidate, device: DeviceFacts) -> Plan:
 
 
 def _variants(dtype: DType) -> tuple[tuple[Arithmetic, Config], ...]:
-    """What a math type can ask for. A candidate without one in its name computes in the dtype's own arithmetic."""
+    """The math types to offer. A candidate without one in its name computes in the dtype's own arithmetic."""
     own: tuple[Arithmetic, Config] = native_arithmetic(dtype, tf32=False), ()
     return (own, (Arithmetic.TF32, (("math", "tf32"),))) if dtype is DType.FP32 else (own,)
 
@@ -145,7 +145,7 @@ def _algorithm_of(candidate: Candidate) -> Algorithm:
 def _answers(
     problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic
 ) -> Callable[[Algorithm], int | str | None]:
-    """What says how much workspace an algorithm needs (None is unknown), or why it does not serve."""
+    """A function that returns the workspace of an algorithm (None if unknown), or the reason for a refusal."""
     if device.kind == "cuda" and not device.present:
         return partial(_ruled_bytes, problem, device, arithmetic)
     asked = _described(problem, device, arithmetic)
@@ -155,12 +155,12 @@ def _answers(
 def _ruled_bytes(
     problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic, algorithm: Algorithm
 ) -> int | str | None:
-    """The answer of the rules, which ask no GPU, and cuDNN's planner only for workspaces that no rule tells."""
+    """The rules' answer. They need no GPU, and use cuDNN's planner only for workspaces that no rule predicts."""
     if reason := _arithmetic_objection(device, arithmetic) or objection(problem):
         return reason
     if device.architecture not in VERIFIED_ON:
         verified = " and ".join(VERIFIED_ON)
-        return f"unknown on {device.architecture}: the rules for the classic API are verified on {verified} only"
+        return f"unknown on {device.architecture}: the rules for the classic API are verified only on {verified}"
     if reason := epilogue_objection(problem, fuses=algorithm.fuses):
         return reason
     answered = answer(problem, algorithm.name, arithmetic)
@@ -168,7 +168,7 @@ def _ruled_bytes(
 
 
 def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> ConvDescriptors | str:
-    """The problem in cuDNN's descriptors, or why no classic algorithm can be asked about it."""
+    """The problem in cuDNN's descriptors, or the reason why no classic algorithm supports it."""
     reason = _device_objection(device, arithmetic) or objection(problem)
     if reason is not None:
         return reason
@@ -186,9 +186,9 @@ def _described(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic
 
 def _device_objection(device: DeviceFacts, arithmetic: Arithmetic) -> str | None:
     if device.kind != "cuda":
-        return f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one"
+        return f"cuDNN needs an NVIDIA GPU, got {device.name}"
     if not device.present:
-        return f"the classic API runs on a device that is present, and {device.name} is elsewhere"
+        return f"cuDNN's classic API needs a device of this machine, and {device.name} is not in it"
     return _arithmetic_objection(device, arithmetic)
 
 
@@ -210,7 +210,7 @@ def _current_handle(device: DeviceFacts) -> c_void_p:
 def _workspace_bytes(
     problem: ConvProblem, device: DeviceFacts, described: ConvDescriptors, algorithm: Algorithm
 ) -> int | str:
-    """How much workspace ``algorithm`` needs, or why it cannot serve."""
+    """The workspace that ``algorithm`` needs, or the reason for a refusal."""
     if reason := epilogue_objection(problem, fuses=algorithm.fuses):
         return reason
     family, size, library = FAMILIES[problem.direction], c_size_t(), described.library

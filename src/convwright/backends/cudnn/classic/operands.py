@@ -1,4 +1,4 @@
-"""Which operands the classic API can be told of, and in which layout. Pure: asked for absent devices as well."""
+"""Operands and layouts that the classic API supports. Pure: also used for devices that are not in this machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _ALONE = (Epilogue(), Epilogue(accumulate=True))
 
 
 def objection(problem: ConvProblem) -> str | None:
-    """Why the classic API has no descriptors for ``problem``, or None where it has."""
+    """Why the classic API has no descriptors for ``problem``; None if it has."""
     specs = (problem.x, problem.w, problem.y)
     if problem.dtype.narrow:
-        return f"{problem.dtype} is computed by the engines of cuDNN's graph API"
+        return f"{problem.dtype} is computed only by engines of cuDNN's graph API"
     if not is_alone(problem) and (reason := why_not_fused(problem)) is not None:
         return reason
     if problem.epilogue.activation not in _FUSED:
         return f"the classic API can fuse relu, not {problem.epilogue.activation}"
     if problem.symmetric_padding is None:
-        return f"the classic API pads both sides alike, asked for {problem.padding}; pad `input` before"
+        return f"the classic API needs equal padding on both sides, got {problem.padding}; pad `input` first"
     if any(spec.numel == 0 for spec in specs):
         return "cuDNN has no descriptors for empty tensors"
     if any(number > _LARGEST_INT for spec in specs for number in (*spec.shape, *spec.strides)):
@@ -37,24 +37,24 @@ def objection(problem: ConvProblem) -> str | None:
 
 
 def is_alone(problem: ConvProblem) -> bool:
-    """True where nothing is computed but the convolution, which may be added to what the output holds."""
+    """True for a plain convolution, which can also be added to the output's content."""
     return problem.epilogue in _ALONE
 
 
 def epilogue_objection(problem: ConvProblem, *, fuses: bool) -> str | None:
-    """Why an algorithm that ``fuses`` an epilogue, or does not, cannot compute this one."""
+    """Why an algorithm cannot compute the epilogue; ``fuses``: it computes epilogues."""
     if not fuses and not is_alone(problem):
-        return f"computes the convolution alone, not {problem.epilogue}; `unfuse` puts that into a kernel of its own"
+        return f"computes only the convolution, not {problem.epilogue}; `unfuse` runs that in a separate kernel"
     return None
 
 
 def is_dense(spec: TensorSpec, layout: Layout) -> bool:
-    """True where ``spec`` is dense in ``layout``, even if it is as dense in another one."""
+    """True if ``spec`` is dense in ``layout``, even if it is also dense in another one."""
     return spec.strides == spec.dense(layout).strides
 
 
 def filter_layout(problem: ConvProblem) -> Layout:
-    """The layout that the weight must be dense in: the activations' own, since cuDNN mixes none."""
+    """The layout in which the weight must be dense: the same as the activations, since cuDNN does not mix layouts."""
     activations = (problem.x, problem.y)
     innermost = all(spec.shape[1] == 1 or spec.strides[1] == 1 for spec in activations)
     return Layout.NHWC if innermost and any(spec.layout is not Layout.NCHW for spec in activations) else Layout.NCHW

@@ -1,4 +1,4 @@
-"""A classic algorithm made ready: one foreign call with everything but the pointers prepared."""
+"""A classic algorithm, ready to run: one foreign call with everything prepared except the pointers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BackendError, BadInput
 from convwright.tensors import allocator, empty, spec_of
 
-# (handle, first, second, bias, residual, out, workspace) → status. All pointers are local to a call, so that one plan
-# can serve several threads.
+# (handle, first, second, bias, residual, out, workspace) → status. All pointers are local to a call, so several threads
+# can share one plan.
 Enqueue = Callable[[c_void_p, int, int, int, int, int, int], Any]
 
 _FLOATS = c_float(1.0), c_float(0.0)
@@ -32,8 +32,8 @@ _DOUBLES = c_double(1.0), c_double(0.0)
 class ClassicPlan:
     """Runs one classic algorithm on PyTorch's current stream of the plan's device.
 
-    Operands must have the shapes and strides of ``candidate.problem``, and be there if its epilogue names them: nothing
-    is checked at the call. The first call on a stream makes a handle, so call once before capturing a CUDA graph.
+    Operands must have the shapes and strides of ``candidate.problem``, and all operands of its epilogue must be given:
+    a call checks nothing. The first call on a stream creates a handle, so call once before capturing a CUDA graph.
     """
 
     writes_out = True
@@ -57,12 +57,12 @@ class ClassicPlan:
         self._current_stream = torch_api.current_stream
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight itself where it is dense in the activations' layout, else a copy that is."""
+        """The weight itself if it is dense in the activations' layout, else a dense copy."""
         if weight.stride() in self._dense_strides:
             return weight
         if not is_dense(spec_of(weight), self._layout):
             return empty(self._weight, weight.device).copy_(weight)
-        # A dimension of size 1 may have any stride, so that one layout can be written in several ways.
+        # A dimension of size 1 may have any stride, so one layout has several stride tuples.
         self._dense_strides.add(weight.stride())
         return weight
 
@@ -94,7 +94,7 @@ class ClassicPlan:
         return out
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Run on these addresses."""
+        """Run on these addresses, on this stream."""
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
         cudnn = self._handles.get(stream) or self._handle(stream)
@@ -133,7 +133,7 @@ def fused_call(
     *,
     zero_bias: Tensor | None = None,
 ) -> Enqueue:
-    """Convolution, residual, bias, activation. cuDNN always adds a bias: ``zero_bias`` where the problem has none."""
+    """Convolution, residual, bias, activation. cuDNN always adds a bias: ``zero_bias`` if the problem has none."""
     library = described.library
     function = library.functions["cudnnConvolutionBiasActivationForward"]
     x, w, y, convolution = described.x, described.w, described.y, described.convolution
@@ -156,6 +156,6 @@ def fused_call(
 
 
 def _scalars(dtype: DType) -> tuple[c_void_p, c_void_p]:
-    """The addresses of 1 and 0 in the type that cuDNN reads its scaling factors in."""
+    """The addresses of 1 and 0 in the type in which cuDNN reads its scaling factors."""
     one, zero = _DOUBLES if dtype is DType.FP64 else _FLOATS
     return c_void_p(addressof(one)), c_void_p(addressof(zero))

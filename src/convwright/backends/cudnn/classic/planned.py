@@ -1,9 +1,8 @@
-"""The workspace of the classic API's matrix products on tensor cores, from above, for a GPU that is not here.
+"""Upper bounds for the workspace of the classic API's matrix products on tensor cores of an absent GPU.
 
-cuDNN computes them with the engine that its graph API proposes first, so that its planner knows what that needs.
-Beside that the classic API copies some operands, and sometimes it takes another engine than the planner proposes for a
-device that it only has a record of. The engines named here are those where the bound held for each problem of the
-records that the rules are held against, with at least 20 problems each.
+The classic API runs the engine that the graph API proposes first, and cuDNN's planner knows the engine's workspace. The
+classic API also copies some operands. Sometimes it chooses another engine than the planner proposes for an absent
+device. The engines listed here are those whose bound held for every recorded problem, with at least 20 problems each.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
 
-# Engines' numbers mean something for one version only.
+# The numbers of engines are valid for one version of cuDNN only.
 _VERSION = 919
 _DENSE, _GROUPED, _DEPTHWISE = "dense", "grouped", "depthwise"
 _FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHT = Direction
@@ -42,21 +41,21 @@ _ENGINES = {
     (_BACKWARD_WEIGHT, _NHWC, _GROUPED): (0, 34),
     (_BACKWARD_WEIGHT, _NHWC, _DEPTHWISE): (0,),
 }
-# Beyond these the records show that it may take another engine.
+# For larger problems the records show other engines.
 _MOST_TAPS, _MOST_BYTES = 20, 2**31
-# In TF32 the graph API proposes these, and the classic API has the next one.
+# In TF32 the classic API runs the next engine after these.
 _PASSED_OVER = (20, 25)
-# Engines that copy nothing beyond what the planner counts.
+# Engines that copy nothing that the planner does not count.
 _COPYING_NOTHING_MORE = {_FORWARD: (0, 28), _BACKWARD_DATA: (0, 28), _BACKWARD_WEIGHT: (0, 34)}
 
 
 def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> int | None:
-    """At most so much workspace, or None where the record has shown no bound."""
+    """An upper bound in bytes; None if the records show no bound."""
     asked, library = Asked.of(problem, arithmetic), load()
     if isinstance(library, Missing) or library.version // 100 != _VERSION or problem.epilogue:
         return None
     if _is_a_matrix_product(asked) or (asked.groups > 1 and asked.rank == 3):
-        return None  # other kernels serve these, and split sums by no rule that the record shows
+        return None  # other kernels compute these, and split sums by no rule that the records show
     if max(asked.taps) > _MOST_TAPS:
         return None
     first = _first_proposed(problem, device, arithmetic)
@@ -90,7 +89,7 @@ def _kind(asked: Asked) -> str:
 
 
 def _copied_bytes(asked: Asked) -> int:
-    """What the classic API needs beyond the engine: a zero bias, and the weight or its gradient in another layout."""
+    """The classic API's own workspace: a zero bias, and the weight or its gradient in another layout."""
     direction, weight = asked.problem.direction, asked.groups * copied(asked.w_bytes())
     if direction is _BACKWARD_WEIGHT:
         return weight

@@ -1,7 +1,8 @@
-"""What cuDNN's classic API would answer on a GPU that is not here: which problems it serves, and with what workspace.
+"""Predicted answers of cuDNN's classic API for a GPU that is not in this machine: supported problems and their
+workspace.
 
-The rules are for the architectures of `VERIFIED_ON` and for cuDNN 9.19. They were found in, and are held against by the
-tests, what cuDNN answered on a live GPU to problems of `benchmarks/classic_answers.py`.
+The rules hold for the architectures of `VERIFIED_ON` and for cuDNN 9.19. They were derived from what cuDNN answered on
+a live GPU for the problems of `benchmarks/classic_answers.py`. Tests check them against these answers.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ _MOST_ELEMENTS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An algorithm serves what meets all conditions, with ``workspace_bytes``, None where no rule says how much.
+    """An algorithm supports problems that meet all conditions and needs ``workspace_bytes`` (None: no rule predicts
+    it).
 
-    These are exact for each problem of the record; where they are not, it needs ``at_most`` so much.
+    The workspace is exact for every recorded problem unless ``at_most`` gives an upper bound.
     """
 
     conditions: tuple[Condition, ...]
@@ -130,10 +132,10 @@ RULES = {
 
 
 def answer(problem: ConvProblem, algorithm: str, arithmetic: Arithmetic) -> int | str | None:
-    """The most workspace that ``algorithm`` needs, in bytes, or why it does not serve ``problem``.
+    """The largest workspace in bytes that ``algorithm`` needs, or the reason why it does not support ``problem``.
 
-    None is the answer of an algorithm that serves it with a workspace that no rule tells (`planned` may). A reason
-    that begins with "unknown" says that the rules do not reach so far.
+    None: it is supported, and no rule predicts its workspace (`planned` may). A reason that begins with "unknown" means
+    that the rules do not cover the problem.
 
     >>> problem = ConvProblem.of((32, 256, 14, 14), (256, 256, 3, 3), padding=1, stride=2)
     >>> answer(problem, "fft", Arithmetic.FP32)
@@ -150,16 +152,16 @@ def answer(problem: ConvProblem, algorithm: str, arithmetic: Arithmetic) -> int 
 
 
 def is_bound(problem: ConvProblem, algorithm: str, workspace_bytes: int) -> bool:
-    """True where ``algorithm`` may need less than the ``workspace_bytes`` that were answered for it."""
+    """True if ``workspace_bytes`` is only an upper bound."""
     return RULES[problem.direction][algorithm].at_most and workspace_bytes > 0
 
 
 def _unknown(problem: ConvProblem) -> str | None:
-    """Why no rule reaches as far as ``problem``."""
+    """Why the rules do not cover ``problem``; None if they do."""
     named = {"x": problem.x, "w": problem.w, "y": problem.y}
     for name, spec in named.items():
         if spec.layout is Layout.STRIDED:
-            return f"unknown: the rules are for dense operands, got {name} with strides {spec.strides}"
+            return f"unknown: the rules cover dense operands only, got {name} with strides {spec.strides}"
         if prod(spec.shape) >= _MOST_ELEMENTS:
-            return f"unknown: the rules are for operands of less than 2^31 elements, got {prod(spec.shape):,} in {name}"
+            return f"unknown: the rules cover operands below 2^31 elements, got {prod(spec.shape):,} in {name}"
     return None

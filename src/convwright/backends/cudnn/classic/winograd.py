@@ -1,4 +1,4 @@
-"""cuDNN's Winograd convolution in separate kernels: the sizes that it takes, and its workspace, which is exact."""
+"""cuDNN's Winograd convolution in separate kernels: accepted sizes and exact workspace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 
-# Pixels that a tile gives, by the filter's taps.
+# Output pixels of a tile, by the filter's taps.
 _OUTPUTS = {(3, 3): 4, (5, 5): 9}
 _LARGEST_BUFFER = 2**31
 _IMAGES_TOGETHER = 16
@@ -19,7 +19,7 @@ def winograd_taps(asked: Asked) -> str | None:
 
 
 def winograd_fits(asked: Asked) -> str | None:
-    """The transformed images of a group and its transformed result are counted in 32 bits."""
+    """The elements of a group's transformed images and result are counted in 32 bits."""
     elements = _transform(asked) * _tiles(asked) * max(asked.c, asked.k)
     if elements < _LARGEST_BUFFER:
         return None

@@ -1,1 +1,1 @@
-"""cuDNN's graph API: engines with an id and knobs, for a device that is here or elsewhere."""
+"""cuDNN's graph API: engines with an id and knobs, for any device."""

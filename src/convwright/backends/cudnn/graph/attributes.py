@@ -1,4 +1,4 @@
-"""The numbers of cuDNN's backend interface, under its graph API: kinds of descriptor and attributes (cudnn_graph.h)."""
+"""The numbers of cuDNN's backend interface, for its graph API: descriptor kinds and attributes (cudnn_graph.h)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 
 class Type(Enum):
-    """How an attribute's values are passed: cuDNN's number for it, and the C type of one."""
+    """How values of an attribute are passed: cuDNN's number for the type, and its C type."""
 
     HANDLE = 0, c_void_p
     DATA_TYPE = 1, c_int
@@ -53,9 +53,9 @@ class Type(Enum):
 
 
 class Attribute(Enum):
-    """What can be set on a descriptor or asked of it, and the type of its values.
+    """The attributes that can be set on a descriptor or read from it, with the type of their values.
 
-    Scaling factors come in the type that is computed in: a float where fp64 expects a double is read as garbage.
+    Scaling factors have the type of the computation: fp64 expects a double, and a float would be read as garbage.
     """
 
     POINTWISE_MODE = 0, Type.POINTWISE_MODE
@@ -139,7 +139,7 @@ class Attribute(Enum):
 
 
 class NumericalNote(IntEnum):
-    """What cuDNN says of an engine's arithmetic."""
+    """cuDNN's notes about an engine's arithmetic."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
@@ -154,7 +154,7 @@ class NumericalNote(IntEnum):
 
 
 class BehaviorNote(IntEnum):
-    """What cuDNN says of how an engine works."""
+    """cuDNN's notes about how an engine works."""
 
     RUNTIME_COMPILATION = 0
     REQUIRES_FILTER_INT8X32_REORDER = 1

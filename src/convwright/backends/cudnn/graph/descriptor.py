@@ -1,4 +1,4 @@
-"""One object of cuDNN's backend interface: made, told its attributes, finalized, asked, destroyed with its owner."""
+"""One object of cuDNN's backend interface: create, set attributes, finalize, read them, destroy with its owner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from convwright.backends.cudnn.graph.attributes import Attribute, Kind
-from convwright.backends.cudnn.library import Library, Missing, load
+from convwright.backends.cudnn.library import Library, Missing, in_figures, load
 from convwright.errors import BackendError
 
 _SIGNATURES: Mapping[str, tuple[Any, ...]] = {
@@ -24,7 +24,7 @@ _SIGNATURES: Mapping[str, tuple[Any, ...]] = {
 
 
 def cudnn() -> Library:
-    """cuDNN, or the reason in words why it cannot be had."""
+    """cuDNN; raises with the reason if it cannot be loaded."""
     library = load()
     if isinstance(library, Missing):
         raise BackendError(library.reason)
@@ -39,14 +39,15 @@ def functions() -> Mapping[str, Callable[..., int]]:
     found = {name: function for name in _SIGNATURES if (function := getattr(dll, name, None)) is not None}
     lacking = [name for name in _SIGNATURES if name not in found]
     if lacking:
-        raise BackendError(f"this is {library}, which has no graph API: its function {lacking[0]} is missing")
+        version = f"cuDNN {in_figures(library.version)}"
+        raise BackendError(f"{version} has no graph API (no function {lacking[0]}): install a complete cuDNN 9")
     for name, function in found.items():
         function.argtypes = _SIGNATURES[name]
     return found
 
 
 class Descriptor:
-    """A backend descriptor. What it was told to refer to lives as long as it does."""
+    """A backend descriptor. It keeps the descriptors that it refers to alive."""
 
     __slots__ = ("_held", "address")
 
@@ -58,7 +59,7 @@ class Descriptor:
         self.address = made.value
 
     def set(self, attribute: Attribute, *values: Any) -> Self:
-        """Give ``attribute`` its values."""
+        """Set ``attribute`` to these values."""
         self._held += [value for value in values if isinstance(value, Descriptor)]
         plain = [value.address if isinstance(value, Descriptor) else value for value in values]
         return self._set(attribute, (attribute.type.element * len(plain))(*plain), len(plain))
@@ -68,7 +69,7 @@ class Descriptor:
         return self._set(attribute, ctypes.create_string_buffer(raw), len(raw))
 
     def finalize(self) -> Self:
-        """Have cuDNN check the whole; only then is it of use."""
+        """Let cuDNN check the descriptor, which is usable only afterwards."""
         _check("cudnnBackendFinalize", self.address)
         return self
 
@@ -84,11 +85,11 @@ class Descriptor:
         return raw.value.decode()
 
     def count(self, attribute: Attribute) -> int:
-        """How many values ``attribute`` has."""
+        """The number of values of ``attribute``."""
         return self._get(attribute, 0, None)
 
     def fill(self, attribute: Attribute, empty: Sequence[Descriptor]) -> Sequence[Descriptor]:
-        """Let cuDNN write the descriptors that ``attribute`` names into ``empty`` ones; those that were written."""
+        """Let cuDNN write the descriptors of ``attribute`` into ``empty`` ones. Returns those that were written."""
         addresses = (c_void_p * len(empty))(*(descriptor.address for descriptor in empty))
         return empty[: self._get(attribute, len(empty), addresses)]
 
@@ -102,7 +103,7 @@ class Descriptor:
         _check("cudnnBackendGetAttribute", *where, most, byref(count), values)
         return count.value
 
-    # At the interpreter's end the device may be gone before its plans are, so they are left to the system.
+    # When the interpreter exits, the device may be gone before its plans, so these are not destroyed.
     def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.address is not None and not _ending():
             functions()["cudnnBackendDestroyDescriptor"](self.address)

@@ -1,4 +1,4 @@
-"""The device that cuDNN plans a graph for: the one at hand, by its handle, or one that only a record is known of."""
+"""The device for which cuDNN plans a graph: one of this machine, by its handle, or another, by recorded properties."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from convwright.errors import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A handle of the live device, or the properties of one elsewhere; each descriptor is told in its own way.
+    """A handle of a live device, or the recorded properties of an absent one. Descriptors are given one or the other.
 
-    Planned by a record, cuDNN cannot ask the driver: the same engines and knobs come in the same order, but those
-    with clusters (knob k28) need other workspaces, and engines that a driver must compile are missing.
+    From recorded properties cuDNN proposes the same engines and knobs in the same order. It cannot ask the driver,
+    though: engines with clusters (knob k28) report other workspaces, and engines that a driver must compile are
+    missing.
     """
 
     handle: int | None
@@ -45,12 +46,12 @@ class Target:
 
 @lru_cache(maxsize=16)
 def target(device: DeviceFacts) -> Target:
-    """What cuDNN's planner needs to know of ``device``."""
+    """The form of ``device`` that cuDNN's planner takes."""
     if device.kind != "cuda":
-        raise BackendError(f"cuDNN computes on NVIDIA's GPUs, and {device.name} is not one")
+        raise BackendError(f"cuDNN needs an NVIDIA GPU, got {device.name}")
     if device.torch_name is not None:
         return Target(handle(torch.device(device.torch_name).index or 0, 0).value, None)
     if device.properties_json is None:
-        raise BackendError(f"nothing can be planned for {device.name}: no record of its properties is known")
+        raise BackendError(f"cuDNN cannot plan for {device.name}, since its properties are unknown: plan on it")
     record = Descriptor(Kind.DEVICE_PROPERTIES).set_text(Attribute.DEVICE_JSON, device.properties_json)
     return Target(None, record.finalize())

@@ -1,4 +1,4 @@
-"""cuDNN's engines: which ones it proposes for a graph, which others it has, and one by its number and knobs."""
+"""cuDNN's engines: the proposed ones for a graph, the others, and one by its number and knobs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from convwright.errors import BackendError
 
 Knobs = tuple[tuple[int, int], ...]
 
-# Two heuristics, and what they leave out; asked in the order A, B, FALLBACK.
+# Two heuristics and a fallback, asked in the order A, B, FALLBACK.
 _MODE_A, _MODE_B, _FALLBACK = 3, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine in one configuration. The numbers mean something for one pattern and version of cuDNN only.
+    """An engine in one configuration. Its numbers are valid for one pattern and one version of cuDNN.
 
-    One that ``compiles`` does so when its plan is finalized.
+    An engine that ``compiles`` does so when its plan is finalized.
     """
 
     index: int
@@ -32,12 +32,12 @@ class Engine:
 
 
 def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
-    """What cuDNN proposes for ``graph`` on ``device``, best first, each once.
+    """cuDNN's proposals for ``graph`` on ``device``, best first, without duplicates.
 
-    Raises what cuDNN said last where no heuristic has a proposal, and where one of them had no memory.
+    Raises cuDNN's last error if no heuristic has a proposal, or if one of them ran out of memory.
     """
     found: dict[tuple[int, Knobs], Engine] = {}
-    failure = BackendError("cuDNN proposes no engine")
+    failure = BackendError("cuDNN proposes no engine for this problem")
     for mode in (_MODE_A, _MODE_B, _FALLBACK):
         try:
             for engine in _ask(graph, device, mode):
@@ -52,7 +52,7 @@ def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
 
 
 def proposals(graph: Descriptor, device: Target) -> Iterator[Engine]:
-    """The same in the same order, some of them more than once, and no heuristic asked before its turn."""
+    """The same in the same order, with duplicates. Each heuristic is asked only when its turn comes."""
     for mode in (_MODE_A, _MODE_B, _FALLBACK):
         try:
             yield from _ask(graph, device, mode)
@@ -61,41 +61,41 @@ def proposals(graph: Descriptor, device: Target) -> Iterator[Engine]:
 
 
 def engine_count(graph: Descriptor) -> int:
-    """How many engines this version of cuDNN has for graphs of this pattern, whether they serve or not."""
+    """The number of engines that this version of cuDNN has for graphs of this pattern, supported or not."""
     (count,) = graph.get(Attribute.GRAPH_ENGINE_COUNT)
     return int(count)
 
 
 def configured(graph: Descriptor, device: Target, index: int, knobs: Knobs = ()) -> Engine:
-    """An engine by its number and knobs, without asking a heuristic. Knobs that are left out are cuDNN's to turn.
+    """An engine by its number and knobs, without asking a heuristic. cuDNN sets the knobs that are left out.
 
-    Raises in cuDNN's words where this graph or device is none for it.
+    Raises cuDNN's reason if the engine does not support this graph or device.
     """
     engine = _engine(graph, device, index)
     return Engine(index, knobs, *_notes(engine), _with_knobs(engine, knobs))
 
 
 def knob_ranges(graph: Descriptor, device: Target, index: int) -> dict[int, range]:
-    """The knobs of an engine, each with the values that it may have by itself; few combinations of them are valid."""
+    """The knobs of an engine with the values that each can take. Few combinations are valid."""
     infos = [Descriptor(Kind.KNOB_INFO) for _ in range(KNOB_KINDS)]
     found = _engine(graph, device, index).fill(Attribute.ENGINE_KNOBS, infos)
     return {int(info.get(Attribute.KNOB_INFO_TYPE)[0]): _range(info) for info in found}
 
 
 def execution_plan(config: Descriptor, device: Target) -> Descriptor:
-    """The configuration made ready to run; raised in cuDNN's words where the device or the shape does not allow it."""
+    """The configuration, ready to run. Raises cuDNN's reason if the device or the shape does not allow it."""
     plan = Descriptor(Kind.EXECUTION_PLAN).set(Attribute.PLAN_CONFIG, config)
     return device.of_plan(plan).finalize()
 
 
 def workspace_bytes(plan: Descriptor) -> int:
-    """What a finalized plan must be given to run."""
+    """The workspace that a finalized plan needs."""
     (needed,) = plan.get(Attribute.PLAN_WORKSPACE_BYTES)
     return int(needed)
 
 
 def expected_workspace_bytes(config: Descriptor) -> int | None:
-    """The same, known before anything is finalized; None where cuDNN does not tell."""
+    """The same before finalization; None if cuDNN does not report it."""
     try:
         (needed,) = config.get(Attribute.CONFIG_WORKSPACE_BYTES)
     except BackendError:
@@ -108,14 +108,14 @@ def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
     device.of_heuristics(heuristics.set(Attribute.HEURISTICS_MODE, mode)).finalize()
     most = heuristics.count(Attribute.HEURISTICS_RESULTS)
     configs = heuristics.fill(Attribute.HEURISTICS_RESULTS, [Descriptor(Kind.ENGINE_CONFIG) for _ in range(most)])
-    # Made once and written over for each configuration: there are 44 kinds of knob and some 80 configurations.
+    # Created once and reused for each configuration: there are 44 kinds of knob and some 80 configurations.
     choices = [Descriptor(Kind.KNOB_CHOICE) for _ in range(KNOB_KINDS)]
     for config in configs:
         yield _describe(config, choices)
 
 
 def _engine(graph: Descriptor, device: Target, index: int) -> Descriptor:
-    cudnn().forget_words()  # of engines that a heuristic looked at
+    cudnn().forget_words()  # errors about engines that a heuristic tried
     engine = Descriptor(Kind.ENGINE).set(Attribute.ENGINE_GRAPH, graph).set(Attribute.ENGINE_INDEX, index)
     return device.of_engine(engine).finalize()
 
@@ -144,7 +144,7 @@ def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
 
 
 def _notes(engine: Descriptor) -> tuple[frozenset[NumericalNote], bool]:
-    """What cuDNN says of an engine's arithmetic, and whether it compiles."""
+    """cuDNN's notes about an engine's arithmetic, and whether it compiles."""
     notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTES, len(NumericalNote))
     behavior = engine.get(Attribute.ENGINE_BEHAVIOR_NOTES, len(BehaviorNote))
     return frozenset(map(NumericalNote, notes)), BehaviorNote.RUNTIME_COMPILATION in behavior

@@ -1,4 +1,4 @@
-"""Other settings of an engine's knobs, around one that is known to work."""
+"""Settings of an engine's knobs near a valid setting."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import combinations
 
 from convwright.backends.cudnn.graph.engine import Knobs
 
-# A knob with more values than this counts something, such as into how many parts a sum is split: doubling and halving
-# it tells as much as every single value would.
+# A knob with more values than this is a count, for example of the parts of a sum. Doubling and halving it explores
+# enough.
 _FEW = 32
 
 

@@ -1,4 +1,4 @@
-"""cuDNN's graph API: every engine that it has for a convolution, planned here or for a device elsewhere."""
+"""cuDNN's graph API: every engine for a convolution, planned for a device of this machine or an absent one."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _FEWER_PRODUCTS = frozenset({NumericalNote.FFT, NumericalNote.WINOGRAD})
 
 
 def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """All that there is."""
+    """All engines, proposed or not."""
     for part in offers(problem, device):
         yield from part
 
 
 def offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
-    """Every engine and configuration that cuDNN proposes, best first by its own judgement, with its workspace; apart
-    from them each engine that it has and does not propose, as it is by itself, or why it cannot serve.
+    """Every proposed engine and configuration with its workspace, best first by cuDNN's judgement. Separately, each
+    other engine with its default knobs, or the reason why it does not support the problem.
 
-    Where it has nothing for the problem, ``cudnn/graph`` is refused, in its words. The first asking takes 5 to 20 ms
-    of planning; nothing runs, and the device need not be present. What was refused for want of memory is asked for
-    again at each asking.
+    If cuDNN has no engine for the problem, ``cudnn/graph`` is refused with cuDNN's reason. The first request takes 5 to
+    20 ms of planning; nothing runs, and the device need not be present. Requests that failed for lack of memory are
+    repeated each time.
     """
     try:
         return lasting_offers(problem, device)
@@ -67,7 +67,7 @@ def offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
 
 
 class _Passing(Exception):
-    """Raised through a cache, so that it keeps nothing of what may be otherwise another time."""
+    """Passes a temporary result through a cache without storing it."""
 
     def __init__(self, offers: Offers) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Passing(Exception):
 
 @lru_cache(maxsize=256)
 def lasting_offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
-    """The same, kept."""
+    """The same, cached."""
     found = _planned(problem, device)
     if any(isinstance(offer, Refusal) and may_pass(offer) for part in found for offer in part):
         raise _Passing(found)
@@ -93,7 +93,7 @@ def _planned(problem: ConvProblem, device: DeviceFacts) -> Offers:
     try:
         proposed, refusal = proposed_engines(graph, where), None
     except BackendError as failure:
-        proposed, refusal = [], Refusal(REFUSAL_ID, _compiled_elsewhere(problem, device) or str(failure))
+        proposed, refusal = [], Refusal(REFUSAL_ID, _why_only_if_present(problem, device) or str(failure))
     others = tuple(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
     if refusal is not None and may_pass(refusal):
         return (refusal,), others
@@ -103,7 +103,7 @@ def _planned(problem: ConvProblem, device: DeviceFacts) -> Offers:
 
 
 def proposed(problem: ConvProblem, device: DeviceFacts) -> Iterator[Candidate]:
-    """Of those only what cuDNN proposes and what serves, each planned as it is asked for; some come twice."""
+    """Only supported proposals, each planned when it is reached, with duplicates."""
     try:
         where = target(device)
         graph = operation_graph(problem, where)
@@ -114,7 +114,7 @@ def proposed(problem: ConvProblem, device: DeviceFacts) -> Iterator[Candidate]:
 
 
 def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Config) -> Offer:
-    """An engine by its name and knobs, whether cuDNN proposes it or not."""
+    """An engine by its name and knobs, proposed or not."""
     index, knobs = numbers(algorithm, config)
     try:
         where = target(device)
@@ -129,36 +129,36 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
 
 
 def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
-    """The same engine with one or two of its knobs turned, as far as cuDNN takes that for valid."""
+    """The same engine with one or two knobs changed, if cuDNN accepts the setting."""
     where, (index, now) = target(device), numbers(candidate.algorithm, candidate.config)
     graph = operation_graph(candidate.problem, where)
     for knobs in takewhile(lambda _: goes_on(), neighbours(now, knob_ranges(graph, where, index))):
         try:
             engine = configured(graph, where, index, knobs)
         except BackendError:
-            continue  # most combinations do not exist
+            continue  # most combinations are invalid
         offer = _offer(candidate.problem, engine, where, final=False)
         if isinstance(offer, Candidate):
             yield offer
 
 
 def build(candidate: Candidate, device: DeviceFacts) -> Plan:
-    """``candidate`` made ready on a device that is present."""
+    """``candidate``, ready to run on a present device."""
     if device.torch_name is None:
-        raise Refused(f"{candidate.id} can be planned for {device.name}, but not run: it is not in this machine")
+        raise Refused(f"{candidate.id} cannot run on {device.name}, which is not in this machine")
     where = torch.device(device.torch_name)
     with torch.cuda.device(where):
         return GraphPlan(candidate, finalized(candidate, device), where)
 
 
 def written(plan: GraphPlan) -> str | None:
-    """A plan whose kernels were compiled for it, with them, in 50 to 150 kB: to read it takes 1 ms, to build it 30 to
-    900 (H200). cuDNN's own kernels are not in there, and are loaded as fast from its libraries."""
+    """The plan as text if its kernels were compiled for it, with these kernels, in 50 to 150 kB. Reading it takes 1 ms,
+    building it 30 to 900 (H200). cuDNN's own kernels are not included, since they load as fast from its libraries."""
     return plan.text if plan.candidate.compiles else None
 
 
 def read(candidate: Candidate, device: DeviceFacts, text: str) -> GraphPlan:
-    """The same plan again. Raises in cuDNN's words where it is none for this version or device."""
+    """The plan from its text. Raises cuDNN's reason if the text is from another version or device."""
     torch_device = torch.device(str(device.torch_name))
     with torch.cuda.device(torch_device):
         plan = Descriptor(Kind.EXECUTION_PLAN).set_text(Attribute.PLAN_JSON, text)
@@ -166,28 +166,28 @@ def read(candidate: Candidate, device: DeviceFacts, text: str) -> GraphPlan:
 
 
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
-    """cuDNN's execution plan of ``candidate``; it takes no heuristic, so one that was remembered needs no planning."""
+    """cuDNN's execution plan of ``candidate``. It asks no heuristic, so a stored candidate needs no planning."""
     where = target(device)
     graph = operation_graph(candidate.problem, where)
     engine = configured(graph, where, *numbers(candidate.algorithm, candidate.config))
     return execution_plan(engine.config, where)
 
 
-def _compiled_elsewhere(problem: ConvProblem, device: DeviceFacts) -> str | None:
-    """Why nothing can be planned for a device that is elsewhere where cuDNN would have to ask its driver."""
+def _why_only_if_present(problem: ConvProblem, device: DeviceFacts) -> str | None:
+    """Why cuDNN cannot plan for an absent device: it would have to ask the device's driver."""
     if device.present or not is_compiled_at_run_time(problem):
         return None
     if problem.dtype.narrow and device.peak(native_arithmetic(problem.dtype, tf32=False)) is None:
         return f"{device.name} has no arithmetic for {problem.dtype}"
     activation = problem.epilogue.activation
     compiled = f"fuses {activation}" if activation in _COMPILED else f"stores {problem.dtype} sums as {problem.y.dtype}"
-    return f"what {compiled} cuDNN compiles at run time, for which {device.name} would have to be present"
+    return f"cuDNN compiles what {compiled} at run time, so {device.name} must be in this machine"
 
 
 def _others(
     problem: ConvProblem, graph: Descriptor, device: Target, proposed: set[int], *, final: bool
 ) -> Iterator[Offer]:
-    """Each engine that is not proposed, with its knobs as cuDNN sets them by itself."""
+    """Each engine that is not proposed, with cuDNN's default knobs."""
     for index in range(engine_count(graph)):
         if index in proposed:
             continue
@@ -198,10 +198,10 @@ def _others(
 
 
 def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool) -> Offer:
-    """The engine as a candidate. ``final`` finalizes a plan, too, and refuses in cuDNN's words what does not.
+    """The engine as a candidate. ``final`` also finalizes a plan and refuses, with cuDNN's reason, if that fails.
 
-    On a device that is present that would load or compile each engine's kernels, 7 to 60 ms for each on an H200; so
-    there it is left to whoever builds the candidate.
+    On a present device this would load or compile the kernels of each engine (7 to 60 ms each on an H200), so there it
+    is left to ``build``.
     """
     fault = fault_of_compiled(problem) if engine.compiles else None
     if fault is not None:
@@ -229,13 +229,13 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
 
 
 def arithmetic(dtype: DType, notes: frozenset[NumericalNote]) -> Arithmetic:
-    """How an engine with ``notes`` computes on operands stored as ``dtype``.
+    """The arithmetic of an engine with ``notes`` on operands of ``dtype``.
 
     >>> arithmetic(DType.FP32, frozenset({NumericalNote.TENSOR_CORE}))
     <Arithmetic.TF32: 'tf32'>
     """
-    # cuDNN's TF32 engines say TENSOR_CORE and nothing else, since tensor cores take no fp32. Those that say that they
-    # convert their inputs, too, copy them into fp16 first.
+    # cuDNN's TF32 engines have only the note TENSOR_CORE, since tensor cores take no fp32. Those that also convert
+    # their inputs copy them to fp16 first.
     if dtype is DType.FP32 and NumericalNote.DOWN_CONVERT_INPUTS in notes:
         return Arithmetic.FP16_ACC32
     return native_arithmetic(dtype, tf32=NumericalNote.TENSOR_CORE in notes)
@@ -250,7 +250,7 @@ def _config(knobs: Knobs) -> Config:
 
 
 def numbers(algorithm: str, config: Config) -> tuple[int, Knobs]:
-    """The engine's number and its knobs' from what a candidate calls them."""
+    """The engine's number and its knobs, from a candidate's algorithm and configuration."""
     return int(algorithm.removeprefix(PREFIX)), tuple(
         (int(name.removeprefix("k")), int(value)) for name, value in config
     )

@@ -1,4 +1,4 @@
-"""Runs one engine of cuDNN's graph API: one foreign call per convolution."""
+"""Runs one engine of cuDNN's graph API, with one foreign call per convolution."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from convwright.core.direction import Role
 from convwright.errors import BackendError, BadInput
 from convwright.tensors import allocator, empty, spec_of, zeros
 
-# Allocators hand out the same few addresses again and again.
+# Allocators reuse few addresses.
 _MOST_PACKS = 64
 
 
 class GraphPlan:
     """An execution plan of cuDNN's on one device.
 
-    A call tells cuDNN the operands' addresses by a variant pack; finished packs are kept by those addresses. A CUDA
-    graph that captured a call needs this plan to live as long as itself.
+    A call passes the operands' addresses in a variant pack; packs are cached by these addresses. A CUDA graph that
+    captured a call needs this plan to stay alive.
     """
 
     writes_out = True
@@ -42,7 +42,7 @@ class GraphPlan:
         self._weight_strides = {problem.w.strides}
         self._new_out = allocator(problem.output, device)
         self._new_workspace = partial(torch.empty, self.workspace_bytes, dtype=torch.uint8, device=device)
-        # cuDNN's compiled pattern adds a bias even where the problem has none.
+        # cuDNN's compiled pattern adds a bias even if the problem has none.
         added = bool(problem.epilogue) and not problem.epilogue.bias
         self._zeros = zeros(problem.k, problem.dtype.added, device) if added else None
         self._no_bias = 0 if self._zeros is None else self._zeros.data_ptr()
@@ -58,16 +58,16 @@ class GraphPlan:
 
     @property
     def text(self) -> str:
-        """The plan as cuDNN writes it down."""
+        """The plan as cuDNN serializes it."""
         return self._plan.text(Attribute.PLAN_JSON)
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight with the strides and the alignment that the plan was made for; itself where it has them."""
+        """The weight with the plan's strides and alignment; the same tensor if it already has them."""
         wanted = self.candidate.problem.w
         if weight.data_ptr() % wanted.alignment == 0:
             if weight.stride() in self._weight_strides:
                 return weight
-            # A dimension of size 1 may have any stride, so that one layout can be written in several ways.
+            # A dimension of size 1 may have any stride, so one layout has several stride tuples.
             if spec_of(weight).strides == wanted.strides:
                 self._weight_strides.add(weight.stride())
                 return weight
@@ -101,7 +101,7 @@ class GraphPlan:
         return out
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Run on these addresses."""
+        """Run on these addresses, on this stream."""
         pointers = (first, second, bias or self._no_bias, residual, out, workspace)
         pack = self._packs.get(pointers) or self._packed(pointers)
         status = self._execute(self._handles.get(stream) or self._handle(stream), self._address, pack.address)
@@ -114,11 +114,9 @@ class GraphPlan:
     def _packed(self, pointers: tuple[int, ...]) -> Descriptor:
         for at, role, alignment in self._places:
             if not pointers[at]:
-                raise BadInput(f"{self.candidate.id} needs `{role}`, as its problem says, got none")
+                raise BadInput(f"{self.candidate.id} needs the operand `{role}` of its problem, got None")
             if pointers[at] % alignment:
-                raise BadInput(
-                    f"`{role}` must be aligned to {alignment} bytes, as its problem says, got {pointers[at]:#x}"
-                )
+                raise BadInput(f"`{role}` must be aligned to {alignment} bytes, got the address {pointers[at]:#x}")
         if self.workspace_bytes and not pointers[-1]:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
         pack = (

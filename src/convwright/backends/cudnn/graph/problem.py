@@ -1,4 +1,4 @@
-"""A convolution, and what is fused behind it, as an operation graph of cuDNN's."""
+"""A convolution and its epilogue as an operation graph of cuDNN."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UID = {role: number for number, role in enumerate(Role, start=1)}
 _FIRST_VIRTUAL_UID = 101
 _TRUE_CONVOLUTION, _CROSS_CORRELATION = 0, 1
 _ADD, _IDENTITY = 0, 21
-# cuDNN has kernels for ReLU; what fuses another activation it compiles at run time.
+# cuDNN has kernels for ReLU and compiles other fused activations at run time.
 _POINTWISE_MODE = {Activation.RELU: 100, Activation.GELU: 104, Activation.SILU: 106}
 
 _KIND = {
@@ -48,18 +48,18 @@ _OPERAND = {
 def graph_operands(problem: ConvProblem) -> dict[Role, TensorSpec]:
     """Every tensor in memory that the graph refers to, the output last.
 
-    cuDNN's compiled pattern always adds a bias, so there is one wherever anything is fused.
+    cuDNN's compiled pattern always adds a bias, so every fused graph has one.
     """
     operands = dict(problem.operands)
     output = operands.pop(problem.direction.output)
     if problem.epilogue:
-        # Some engines read the bias in vectors whatever alignment they are told: 16 bytes, or a fault of the device.
+        # Some engines read the bias in vectors regardless of its stated alignment; an unaligned bias is a device fault.
         operands[Role.BIAS] = TensorSpec((1, problem.k, *(1,) * problem.rank), problem.dtype.added, alignment=16)
     return {**operands, problem.direction.output: output}
 
 
 def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
-    """The graph, finalized. Where cuDNN refuses it, or could not be told of it, that is raised in words."""
+    """The finalized graph. Raises with the reason if cuDNN refuses it or cannot describe it."""
     activation = problem.epilogue.activation
     if (reason := why_not_fused(problem)) is not None:
         raise Refused(reason)
@@ -86,17 +86,18 @@ def operation_graph(problem: ConvProblem, device: Target) -> Descriptor:
 
 
 def is_compiled_at_run_time(problem: ConvProblem) -> bool:
-    """Whether cuDNN has no kernels of its own for this, only a compiler that asks the driver of the device."""
+    """True if cuDNN has no kernel for this, only a compiler that asks the device's driver."""
     return _converts(problem) or problem.epilogue.activation not in (Activation.NONE, Activation.RELU)
 
 
 def _converts(problem: ConvProblem) -> bool:
-    """Whether the sums are stored by a step of their own: int8's go to fp32 and int8 as they are, fp8's nowhere."""
+    """Whether a separate step stores the sums. Sums of int8 are stored directly as fp32 and int8, sums of fp8 never
+    are."""
     return problem.dtype.narrow and not (problem.dtype is DType.INT8 and problem.y.dtype in (DType.FP32, DType.INT8))
 
 
 def _epilogue(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> list[tuple[int, Descriptor | None]]:
-    # The order of cuDNN's own pattern; any other would be compiled at run time or refused.
+    # The order of cuDNN's own pattern; another order would be compiled at run time or refused.
     steps: list[tuple[int, Descriptor | None]] = []
     if problem.epilogue.residual:
         steps.append((_ADD, tensors[Role.RESIDUAL]))
@@ -119,13 +120,13 @@ def _convolution(problem: ConvProblem, tensors: dict[Role, Descriptor]) -> Descr
 
 
 def _scales(problem: ConvProblem) -> tuple[Attribute, Attribute]:
-    """The attributes for the factors of the product and of what the output held before."""
+    """The attributes for the factors of the product and of the output's previous content."""
     name, kind = problem.direction.name, "_FP64" if problem.dtype is DType.FP64 else ""
     return Attribute[f"{name}_ALPHA{kind}"], Attribute[f"{name}_BETA{kind}"]
 
 
 def _window(problem: ConvProblem) -> Descriptor:
-    # One dimension is computed as two of height 1.
+    # One dimension is computed as two with height 1.
     zeros, ones = ((0,), (1,)) if problem.rank == 1 else ((), ())
     before, after = zip(*problem.padding, strict=True)
     return (
@@ -154,7 +155,7 @@ def _pointwise(
 
 
 def _summed_in(problem: ConvProblem) -> int:
-    """cuDNN's number for what the convolution's sums are kept in."""
+    """cuDNN's number for the dtype of the convolution's sums."""
     return INT32 if problem.dtype is DType.INT8 else DATA_TYPE[_compute_dtype(problem)]
 
 

@@ -1,4 +1,4 @@
-"""An operand as cuDNN's graph API is told of it."""
+"""An operand as cuDNN's graph API describes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.core.dtype import DType
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 
-# cuDNN's numbers; sums of int8 are kept in a dtype in which no operand is stored.
+# cuDNN's numbers. The sums of int8 have a dtype that no operand has.
 DATA_TYPE = {
     DType.FP32: 0, DType.FP64: 1, DType.FP16: 2, DType.INT8: 3, DType.BF16: 9, DType.FP8_E4M3: 12, DType.FP8_E5M2: 13,
 }  # fmt: skip
@@ -29,7 +29,7 @@ class GraphTensor:
 
     @classmethod
     def of(cls, spec: TensorSpec, layout: Layout) -> Self:
-        """``spec``, seen in ``layout`` where its strides fit that as well; one dimension becomes two of height 1."""
+        """``spec``, read in ``layout`` if its strides also fit that. One dimension becomes two with height 1."""
         strides = dense_strides(spec.shape, layout) if _fits_both(spec) else spec.strides
         if len(spec.shape) != 3:
             return cls(spec.shape, strides, spec.alignment, spec.dtype)
@@ -37,7 +37,7 @@ class GraphTensor:
         return cls((n, c, 1, w), (per_n, per_c, w * per_w, per_w), spec.alignment, spec.dtype)
 
     def virtual(self, uid: int, data_type: int) -> Descriptor:
-        """The same tensor as a result that never reaches memory."""
+        """The same tensor as an intermediate result that is not stored."""
         return replace(self, alignment=16)._described(uid, data_type, virtual=True)
 
     def descriptor(self, uid: int) -> Descriptor:
@@ -57,14 +57,14 @@ class GraphTensor:
 
 
 def common_layout(problem: ConvProblem) -> Layout:
-    """The layout to read into operands whose strides fit two, such as a 1x1 filter's.
+    """The layout for operands whose strides fit two layouts, such as a 1x1 filter.
 
-    Taken for NCHW among NHWC ones, such an operand would cost cuDNN its best engines or a pass over it.
+    If cuDNN read such an operand as NCHW beside NHWC ones, it would lose its best engines or copy the operand.
     """
     layouts = {spec.layout for spec in (problem.x, problem.w, problem.y) if not _fits_both(spec)}
     return Layout.NCHW if Layout.NCHW in layouts and Layout.NHWC not in layouts else Layout.NHWC
 
 
 def _fits_both(spec: TensorSpec) -> bool:
-    # A spec whose strides are those of both layouts calls itself NCHW.
+    # A spec whose strides fit both layouts reports NCHW.
     return spec.layout is Layout.NCHW and spec.dense(Layout.NHWC).layout is Layout.NCHW

@@ -1,4 +1,4 @@
-"""A convolution in the frequency domain, with tiles of any size: what is transformed, and the memory that it takes."""
+"""A convolution in the frequency domain, with tiles of any size: transforms and memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from convwright.core.geometry import Axis
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
-# Step 0 makes the spectra of the operands, step 1 multiplies them, step 2 goes back.
+# Step 0 computes the spectra of the operands, step 1 multiplies them, step 2 transforms back.
 _LIVES = {"tiles": (0, 0), "first": (0, 1), "second": (0, 1), "product": (1, 2)}
-# A weight's gradient is added up over all pieces.
+# A weight's gradient is summed over all pieces.
 _SUMMED_LIVES = _LIVES | {"product": (0, 2)}
-# The spectra of images that are held at once.
+# Spectra of images that are in memory together.
 _PIECE_BYTES = 2**25
-# What PyTorch's transforms hold at once, at most, in units of the spectra of one block.
+# The most that PyTorch's transforms allocate at once, in units of the spectra of one block.
 _COPIES = 3
-# What CUDA's library takes to link for a size that is new to a process: 41 to 390 ms (H200).
+# The time in which CUDA's library links the kernels of a new size, once per process: 41 to 390 ms (H200).
 _LINKS_US = 2e5
 
 
 def lines(problem: ConvProblem) -> list[Line]:
-    """The dimensions of the correlation to be computed, not cut into tiles yet.
+    """The dimensions of the correlation, not yet cut into tiles.
 
-    A stride leaves out outputs of the forward direction, and puts zeros between the elements of dy.
+    A stride skips outputs of the forward direction, and puts zeros between the elements of dy.
     """
     if problem.direction is Direction.BACKWARD_DATA:
         return [
@@ -41,12 +41,12 @@ def lines(problem: ConvProblem) -> list[Line]:
 
 
 def without_products(problem: ConvProblem) -> str | None:
-    """Why no transform serves a result of which some elements are sums of no products; None where one may. They must be
-    0, and what is left of rounding errors would be all of them."""
+    """Why no transform can compute a result with elements that are sums of no products; None if there are none. These
+    elements must be 0, but a transform leaves rounding errors there."""
     if not problem.n or all(_is_met(axis, problem.direction) for axis in problem.axes):
         return None
     return (
-        f"some results are sums of no products, which must be exactly 0: an input of {problem.x.shape[2:]}, padded by "
+        f"some results read only padding and must be exactly 0: an input of {problem.x.shape[2:]}, padded by "
         f"{problem.padding}, with strides of {problem.stride}"
     )
 
@@ -59,12 +59,12 @@ def _is_met(axis: Axis, direction: Direction) -> bool:
 
 
 def links_us(device: DeviceFacts) -> float:
-    """What a first run may take a library."""
+    """The time in which a first run may load a library."""
     return _LINKS_US if device.kind == "cuda" else 0.0
 
 
 class Fourier:
-    """The transforms of one problem, cut into the tiles of ``lines``, and the buffers between them.
+    """The transforms of one problem, cut into the tiles of ``lines``, and their buffers.
 
     Spectra of images have the shape (frequencies…, G, N, tiles…, channels / G), a weight's (frequencies…, G, K / G, 1…,
     C / G).
@@ -83,13 +83,13 @@ class Fourier:
         self.buffers = Buffers(self._specs(), _SUMMED_LIVES if summed else _LIVES)
 
     def image_shape(self, piece: Piece, channels: int) -> tuple[int, ...]:
-        """The spectra of a piece with so many channels a group."""
+        """The shape of the spectra of a piece with ``channels`` channels per group."""
         images, tiles = piece.images.stop - piece.images.start, (line.count for line in piece.lines)
         return (*self.spectra.frequencies, self.problem.groups, images, *tiles, channels)
 
     @property
     def workspace_bytes(self) -> int:
-        """The buffers and, beside them, what PyTorch's transforms of one block allocate by themselves."""
+        """The buffers, and what PyTorch's transforms of one block allocate."""
         shapes = [shape for piece in self._kinds for shape in self._shapes(piece).values()]
         most_tiles = max(self.spectra.block_planes(shape) * prod(shape[self.problem.rank + 2 : -1]) for shape in shapes)
         tile_bytes = prod(self.spectra.frequencies) * 2 * self.dtype.nbytes
@@ -97,11 +97,11 @@ class Fourier:
 
     @property
     def _kinds(self) -> tuple[Piece, Piece]:
-        """A piece of each size that there is: all but the last are alike."""
+        """One piece of each size: all but the last are equal."""
         return self.pieces[0], self.pieces[-1]
 
     def _pieces(self) -> Pieces:
-        """As many images as fit, or as many rows of tiles; the largest piece is the first."""
+        """As many images as fit, or as many rows of tiles. The first piece is the largest."""
         problem, (line, *others) = self.problem, self.lines
         row_bytes = prod(self.spectra.frequencies) * (problem.c + problem.k) * 2 * self.dtype.nbytes
         rows = max(1, _PIECE_BYTES // (row_bytes * prod(other.count for other in others)))
@@ -109,7 +109,7 @@ class Fourier:
         return Pieces(problem.n, self.lines, images=images, rows=rows)
 
     def _shapes(self, piece: Piece) -> dict[str, tuple[int, ...]]:
-        """The spectra of a piece, by name."""
+        """The shapes of the spectra of a piece, by name."""
         x, y = (self.image_shape(piece, channels) for channels in (self.inputs, self.outputs))
         if self.problem.direction is Direction.BACKWARD_WEIGHT:
             return {"first": x, "second": y, "product": self.w_shape}
@@ -117,7 +117,7 @@ class Fourier:
         return {"first": first, "product": product}
 
     def _specs(self) -> dict[str, TensorSpec]:
-        """Complex numbers are pairs of real ones. The first piece is the largest, though not always its blocks."""
+        """Complex numbers are pairs of real ones. The first piece is the largest, but its blocks may not be."""
         specs = {name: TensorSpec((prod(shape), 2), self.dtype) for name, shape in self._shapes(self.pieces[0]).items()}
         tiles = max(
             self.spectra.block_planes(shape) * prod(line.source.extent for line in piece.lines)

@@ -1,4 +1,4 @@
-"""What a convolution in the frequency domain works through, piece by piece, so that its memory stays small."""
+"""The pieces of a convolution in the frequency domain, computed one after another to save memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from convwright.backends.reference.frequency.overlap import Line
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some images, or some rows of tiles of one image: what is transformed and multiplied before the next is."""
+    """Some images, or some rows of tiles of one image, that are transformed and multiplied together."""
 
     images: slice
     lines: tuple[Line, ...]
 
 
 class Pieces:
-    """So many images each, or so many rows of tiles of one image; the first is the largest.
+    """Pieces of so many images, or of so many rows of tiles of one image; the first is the largest.
 
-    They are made as they are asked for: a large problem has more of them than memory holds.
+    They are created on demand, since a large problem has too many to list.
     """
 
     def __init__(self, batch: int, lines: Sequence[Line], *, images: int, rows: int) -> None:

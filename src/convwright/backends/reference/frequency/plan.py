@@ -1,4 +1,4 @@
-"""Convolution as a product of spectra: what ``reference/fft`` and ``reference/fft-tiled`` run.
+"""Convolution as a product of spectra, for ``reference/fft`` and ``reference/fft-tiled``.
 
 At each frequency, for each group, with one row for each tile of each image:
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from convwright.backends.reference.frequency.fourier import Fourier
 from convwright.backends.reference.frequency.overlap import Cut, Line
 from convwright.backends.reference.frequency.pieces import Piece
-from convwright.backends.reference.frequency.spectra import behind, joined
+from convwright.backends.reference.frequency.spectra import after_leading, joined
 from convwright.backends.reference.matmul import multiply, multiply_add
 from convwright.backends.reference.operands import by_group, epilogue_
 from convwright.core.candidate import Candidate
@@ -31,8 +31,8 @@ Tensors = dict[str, Tensor]
 class FourierPlan:
     """Runs a candidate whose dimensions are cut into the tiles of ``lines``.
 
-    It goes piece by piece. The spectra lie in the workspace; what PyTorch's transforms of one block allocate is counted
-    in ``workspace_bytes`` as well.
+    Pieces run one after another. The spectra are in the workspace; ``workspace_bytes`` also counts what PyTorch's
+    transforms of one block allocate.
     """
 
     writes_out = True
@@ -81,7 +81,7 @@ class FourierPlan:
         return out
 
     def _multiplied(self, source: Tensor, w: Tensor, piece: Piece, buffers: Tensors) -> Tensor:
-        """The spectra of y or dx in one piece."""
+        """The spectra of y or dx of one piece."""
         forward, fourier = self.problem.direction is Direction.FORWARD, self.fourier
         taken, given = (fourier.inputs, fourier.outputs) if forward else (fourier.outputs, fourier.inputs)
         spectra = _view(buffers["first"], fourier.image_shape(piece, taken))
@@ -99,7 +99,7 @@ class FourierPlan:
         """Write one piece of y or dx."""
         problem, groups = self.problem, self.problem.groups
         forward = problem.direction is Direction.FORWARD
-        kept = behind(3, [slice(None, None, stride if forward else 1) for stride in problem.stride])
+        kept = after_leading(3, [slice(None, None, stride if forward else 1) for stride in problem.stride])
         bias = None if bias is None else bias.view(groups, -1)
         target = self._rows_of(by_group(out, groups), piece)
         residual = None if residual is None else self._rows_of(by_group(residual, groups), piece)
@@ -113,7 +113,7 @@ class FourierPlan:
             target[block].copy_(y)
 
     def _rows_of(self, image: Tensor, piece: Piece) -> Tensor:
-        """The part of an output (N, G, channels / G, positions…) that a piece gives."""
+        """The part of an output (N, G, channels / G, positions…) that a piece computes."""
         first = piece.lines[0]
         return image[piece.images, :, :, first.skipped : first.skipped + first.outputs]
 
@@ -130,7 +130,7 @@ class FourierPlan:
             self._transform(dy, piece, beside, tiles, b, conjugate=True)
             multiply_add(self._stack(b).mT, self._stack(a), out=self._stack(spectra))
         target, axes = self._filters(dw), self.problem.axes
-        kept = behind(3, [slice(0, axis.reach, axis.dilation) for axis in axes])
+        kept = after_leading(3, [slice(0, axis.reach, axis.dilation) for axis in axes])
         for block, filters in self.spectra.inverse(spectra):
             taps = filters.reshape(*filters.shape[:3], *self.spectra.lengths)[kept]
             target[block].copy_(taps.flip([*range(3, taps.dim())]) if self.problem.flip else taps)
@@ -155,5 +155,5 @@ class FourierPlan:
 
 
 def _view(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The front of a buffer as complex numbers."""
+    """The beginning of a buffer as complex numbers."""
     return torch.view_as_complex(pairs[: prod(shape)]).view(shape)

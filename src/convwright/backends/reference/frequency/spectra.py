@@ -1,7 +1,7 @@
 """Fourier transforms of many planes, to and from the order in which spectra are multiplied: frequencies first.
 
-A plane is one channel of one image. PyTorch's transforms take no memory from their caller, so planes are transformed in
-blocks: what is allocated for a block stays small beside the spectra.
+A plane is one channel of one image. PyTorch's transforms allocate their results, so planes are transformed in blocks
+that are small compared with the spectra.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Spectra:
         self.frequencies = [*self.lengths[:-1], self.lengths[-1] // 2 + 1]
 
     def transform(self, planes: Tensor, cuts: Sequence[Cut], memory: Tensor, out: Tensor, *, conjugate: bool) -> None:
-        """The spectra of ``planes`` (N, G, channels / G, positions…), by way of ``memory`` for one block of them."""
-        taken, put = behind(3, [cut.taken for cut in cuts]), behind(3, [cut.put for cut in cuts])
+        """The spectra of ``planes`` (N, G, channels / G, positions…). ``memory`` is scratch for one block."""
+        taken, put = after_leading(3, [cut.taken for cut in cuts]), after_leading(3, [cut.put for cut in cuts])
         for block in self._blocks(out):
             part = planes[block]
             shape = (*part.shape[:3], *(cut.extent for cut in cuts))
@@ -43,12 +43,12 @@ class Spectra:
             self._of(block, out).copy_(spectra.conj() if conjugate else spectra)
 
     def inverse(self, spectra: Tensor) -> Iterator[tuple[Block, Tensor]]:
-        """Block after block of planes: their tiles (N, G, channels / G, tiles…, positions…)."""
+        """The tiles of each block of planes: (N, G, channels / G, tiles…, positions…)."""
         for block in self._blocks(spectra):
             yield block, torch.fft.irfftn(self._of(block, spectra), s=self.lengths, dim=[*range(-self.rank, 0)])
 
     def block_planes(self, shape: Sequence[int]) -> int:
-        """The most planes that are transformed at once, of those behind spectra of ``shape``."""
+        """The most planes that are transformed at once, for spectra of ``shape``."""
         return prod(self._block_sizes(shape))
 
     def _blocks(self, spectra: Tensor) -> Iterator[Block]:
@@ -58,7 +58,7 @@ class Spectra:
         yield from product(*map(_ranges, (images, groups, channels), sizes))
 
     def _block_sizes(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """How many images, groups and channels a block has at most. The images are the first to be split."""
+        """The most images, groups and channels of a block. Images are split first."""
         groups, images, *tiles, channels = shape[self.rank :]
         fitting = max(1, BLOCK_ELEMENTS // (prod(tiles) * prod(self.lengths)))
         per_channel = max(1, min(channels, fitting))
@@ -69,23 +69,23 @@ class Spectra:
         """A block of spectra, as a view with the images first and the frequencies last."""
         images, groups, channels = block
         rank = self.rank
-        part = spectra[behind(rank, [groups, images, *[slice(None)] * rank, channels])]
+        part = spectra[after_leading(rank, [groups, images, *[slice(None)] * rank, channels])]
         return part.permute(rank + 1, rank, -1, *range(rank + 2, 2 * rank + 2), *range(rank))
 
 
 def joined(tiles: Tensor, lines: Sequence[Line]) -> Tensor:
-    """(…, tiles…, positions…) put together to (…, outputs…), without the positions where something wrapped around."""
+    """(…, tiles…, positions…) joined to (…, outputs…), without the positions that wrapped around."""
     rank = len(lines)
     for dim, line in enumerate(lines, -rank):
         tiles = tiles.narrow(dim, 0, line.step)
     planes, dims = tiles.shape[: -2 * rank], range(tiles.dim() - 2 * rank, tiles.dim() - rank)
     order = [axis for dim in dims for axis in (dim, dim + rank)]
     whole = tiles.permute(*range(len(planes)), *order).reshape(*planes, *(line.count * line.step for line in lines))
-    return whole[behind(len(planes), [slice(line.outputs) for line in lines])]
+    return whole[after_leading(len(planes), [slice(line.outputs) for line in lines])]
 
 
-def behind(leading: int, last: Sequence[slice]) -> tuple[slice, ...]:
-    """An index that takes all of so many leading dimensions, and ``last`` of those behind them."""
+def after_leading(leading: int, last: Sequence[slice]) -> tuple[slice, ...]:
+    """An index that takes all of ``leading`` dimensions, then ``last``."""
     return (*[slice(None)] * leading, *last)
 
 

@@ -1,9 +1,9 @@
-"""Winograd's convolution: transform tiles, multiply point by point, transform back.
+"""Winograd's convolution: transform tiles, multiply elementwise, transform back.
 
     forward, backward data    tiles → data · tiles, times filter · w, → resultᵀ · products → result
     backward weight           tiles → data · tiles, times result · dy, all tiles summed, → filterᵀ · products → dw
 
-The products at one point, over channels and tiles, are one matrix product; all points and groups make one stack.
+The products at one point, over channels and tiles, are one matrix product. All points and groups form one stack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convwright.tensors import activate_, empty
 
 
 class Winograd:
-    """The tiles and the transforms of one problem, all in fp32 at least, and the buffers between them."""
+    """The tiles and transforms of one problem, in fp32 at least, and their buffers."""
 
     def __init__(self, problem: ConvProblem, transforms: Transforms) -> None:
         self.problem, self.tiles = problem, Tiles(problem, transforms.outputs)
@@ -35,7 +35,7 @@ class Winograd:
         channels = self.tiles.image_channels, self.tiles.result_channels
         images, results = ((*self.tiles.shape, count) for count in channels)
         weights = (problem.groups, *channels)
-        # Backwards to the data the filter is mirrored; a true convolution's is so by itself.
+        # Backward data mirrors the filter; so does a true convolution.
         mirror = problem.flip != (problem.direction is Direction.BACKWARD_DATA)
         filters = mirrored(transforms.filter) if mirror else transforms.filter
         stage = partial(Stage, rank=problem.rank, dtype=wide(problem.dtype))
@@ -47,7 +47,7 @@ class Winograd:
         self.buffers = self._buffers()
 
     def _buffers(self) -> Buffers:
-        """In the order in which they are filled. Each is used up when the next is full, but for one that waits."""
+        """Buffers in the order in which they are filled. All but one are free once the next is full."""
         dtype = wide(self.problem.dtype)
         specs = {"padded": TensorSpec(self.tiles.padded_shape, dtype)} | self.image.specs
         if self.problem.direction is Direction.BACKWARD_WEIGHT:
@@ -67,7 +67,7 @@ class Winograd:
 
 
 class WinogradPlan:
-    """Runs ``reference/winograd`` by the matrices of ``transforms``."""
+    """Runs ``reference/winograd`` with the matrices of ``transforms``."""
 
     writes_out = True
 
@@ -78,7 +78,7 @@ class WinogradPlan:
         self.workspace_bytes = self.winograd.buffers.nbytes
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight's transform: a stack of matrices (image channels × result channels) for each point and group."""
+        """The weight's transform: a stack of matrices (image channels × result channels) per point and group."""
         stage = self.winograd.filter
         buffers = {name: empty(spec, weight.device) for name, spec in stage.specs.items()}
         buffers[stage.first].copy_(self._by_tap(weight))
@@ -125,9 +125,10 @@ class WinogradPlan:
         return dw
 
     def _epilogue(self, result: Tensor, bias: Tensor | None, residual: Tensor | None, buffers: Tensors) -> None:
-        """Finish the result while it is in tiles, before it is rounded to the output's dtype.
+        """Apply the epilogue to the tiles, before they are rounded to the output's dtype.
 
-        Operands are copied first: added as they are, PyTorch would allocate a copy of each that has another dtype.
+        Operands are copied first. If they were added directly, PyTorch would allocate a copy of each with another
+        dtype.
         """
         if residual is not None:
             result.add_(self._cut(residual, buffers["residual"]))
@@ -137,7 +138,7 @@ class WinogradPlan:
         activate_(result, self.problem.epilogue.activation)
 
     def _cut(self, result: Tensor, tiled: Tensor) -> Tensor:
-        """Put what has the shape of a result into tiles, zeros where they reach beyond it."""
+        """Copy a tensor with the result's shape into tiles, with zeros outside it."""
         if not self.winograd.tiles.fit:
             tiled.zero_()
         for part, tile in self.winograd.tiles.pieces(result, tiled):
@@ -150,6 +151,6 @@ class WinogradPlan:
         return view if self.problem.direction is Direction.BACKWARD_DATA else view.mT
 
     def _stack(self, points: Tensor) -> Tensor:
-        """Points, groups and whatever lies between them and the channels, as one stack of matrices."""
+        """Points, groups and all other dimensions before the channels, as one stack of matrices."""
         _, *between, channels = points.shape[self.problem.rank :]
         return points.view(self.winograd.stack, prod(between), channels)

@@ -1,4 +1,4 @@
-"""One of Winograd's transforms as matrix products, along one spatial dimension after the other."""
+"""One of Winograd's transforms as matrix products, one spatial dimension after another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Tensors = dict[str, Tensor]
 class Stage:
     """Applies ``matrix`` along each of the first ``rank`` dimensions of a dense tensor (columns…, *rest).
 
-    Every step needs a buffer of its own: ``specs`` has them in order, the first for the input, the last for the output.
-    One product with the Kronecker power would need fewer, but multiply more: it took twice as long on a CPU, for m = 4.
+    Each step needs its own buffer: ``specs`` has them in order, first the input, last the output. One product with the
+    Kronecker power needs fewer buffers but more multiplications; for m = 4 it took twice as long on a CPU.
     """
 
     def __init__(self, name: str, matrix: Matrix, rank: int, rest: tuple[int, ...], dtype: DType) -> None:
@@ -33,14 +33,14 @@ class Stage:
         self._on_device: dict[torch.device, Tensor] = {}
 
     def run(self, buffers: Tensors) -> Tensor:
-        """Transform what lies in the first of its buffers into the last, which is returned."""
+        """Transform the content of the first buffer into the last, and return the last."""
         matrix = self._matrix(buffers[self.first].device)
         steps = [*pairwise(self.specs)]
         for axis, (source, target) in zip(reversed(range(len(steps))), steps, strict=True):
             _apply(matrix, buffers[source], axis, out=buffers[target])
         return buffers[self.last]
 
-    @torch.inference_mode(False)  # it outlives the call, and outside of inference mode its tensors are not welcome
+    @torch.inference_mode(False)  # the matrix outlives the call and must not be an inference tensor
     def _matrix(self, device: torch.device) -> Tensor:
         if device not in self._on_device:
             rows = [[float(entry) for entry in row] for row in self.matrix]

@@ -1,7 +1,7 @@
-"""How Winograd cuts an image and its result into tiles: tiles of the image overlap by 2, those of the result do not.
+"""Winograd's tiles: tiles of the image overlap by 2, tiles of the result do not.
 
-With dilation d, every d-th element makes a dense image of its own. Their tiles lie side by side with all others: a
-tile has a number in its dense image and that image's number, its phase.
+With dilation d, every d-th element belongs to the same dense image. The tiles of all dense images are stored together:
+a tile has an index in its dense image, and the index of that image is its phase.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convwright.core.problem import ConvProblem
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of the result along one dimension that is a block of (tile, output of the tile, phase) in this order."""
+    """A range of the result along one dimension that is a block of (tile, output of the tile, phase), in this order."""
 
     start: int
     tile: int
@@ -31,9 +31,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TiledAxis:
-    """One spatial dimension: a correlation of ``size`` elements, the first of them at ``low``, that gives ``results``.
+    """One spatial dimension: a correlation of ``size`` elements, the first at position ``low``, with ``results``
+    results.
 
-    Where ``low`` is negative the image's first elements are left out, as where padding held what nobody asks for back.
+    If ``low`` is negative, the first elements of the image are skipped, since only gradients of padding need them.
 
     >>> TiledAxis(outputs=4, size=14, low=1, results=14, dilation=1).tiles
     4
@@ -47,7 +48,7 @@ class TiledAxis:
 
     @property
     def phases(self) -> int:
-        """Dense images; those that would give no result are not made."""
+        """The number of dense images, without those that give no result."""
         return min(self.dilation, self.results)
 
     @property
@@ -67,7 +68,7 @@ class TiledAxis:
         return range(max(-self.low, 0), min(self.size, stop))
 
     def pieces(self) -> Iterator[Piece]:
-        """The result cut where tiles end: all full tiles, full turns through the phases, and what remains."""
+        """The result cut at the ends of tiles: all full tiles, full rounds of the phases, and the remainder."""
         tile, rest = divmod(self.results, self.outputs * self.dilation)
         output, phases = divmod(rest, self.dilation)
         if tile:
@@ -79,9 +80,9 @@ class TiledAxis:
 
 
 class Tiles:
-    """The tiles of a problem: of ``x`` and ``y``, but backwards to the data of ``dy`` and ``dx``.
+    """The tiles of a problem: of ``x`` and ``y``, for backward data of ``dy`` and ``dx``.
 
-    ``shape`` is (groups, images, then tiles and phases of each dimension); channels come behind it.
+    ``shape`` is (groups, images, then tiles and phases of each dimension); the channels follow.
     """
 
     def __init__(self, problem: ConvProblem, outputs: int) -> None:
@@ -97,7 +98,7 @@ class Tiles:
         self.fit = all(axis.results == axis.tiles * axis.outputs * axis.dilation for axis in self.axes)
 
     def fill(self, padded: Tensor, image: Tensor) -> None:
-        """Put an image into a buffer of ``padded_shape``, zeros around it."""
+        """Copy an image into a buffer of ``padded_shape``, with zeros around it."""
         padded.zero_()
         inside = padded.movedim(-1, 1)
         for dim, axis in enumerate(self.axes, 2):
@@ -106,7 +107,7 @@ class Tiles:
         inside.copy_(image)
 
     def windows(self, padded: Tensor) -> Tensor:
-        """What each tile reads of the padded image: a view (elements of a tile…, *shape, channels)."""
+        """The elements of the padded image that each tile reads: a view (elements of a tile…, *shape, channels)."""
         image, *spatial, channel = padded.stride()
         steps = [axis.dilation * stride for axis, stride in zip(self.axes, spatial, strict=True)]
         jumps = [(axis.outputs * step, stride) for axis, step, stride in zip(self.axes, steps, spatial, strict=True)]
@@ -117,8 +118,8 @@ class Tiles:
         )
 
     def pieces(self, result: Tensor, tiled: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """A result (N, K, spatial…) and its tiles (outputs of a tile…, *shape, channels) side by side, as views of
-        equal shape that together cover the result."""
+        """Parts of a result (N, K, spatial…) with the same parts of its tiles (outputs of a tile…, *shape, channels):
+        pairs of views of equal shape that together cover the result."""
         rank = len(self.axes)
         result = torch.unflatten(result, 1, (self.shape[0], self.result_channels))
         spatial = [dim for axis in range(rank) for dim in (rank + 2 + 2 * axis, axis, rank + 3 + 2 * axis)]

@@ -1,13 +1,12 @@
-"""Winograd's three matrices for filters of 3 taps, exact, made from interpolation points as Toom and Cook did.
+"""Winograd's three matrices for filters of 3 taps, exact, built from interpolation points by Toom and Cook's method.
 
-A polynomial of degree m - 1 times one of degree 2 is known from its values at m + 2 points, one of which may be
-infinity, where the value is the leading coefficient. With a row for each point, ``result`` and ``filter`` evaluate and
-``data`` interpolates, so that for every output i, tap k and input l
+The product of polynomials of degrees m - 1 and 2 is known from its values at m + 2 points. One point may be infinity,
+where the value is the leading coefficient. ``result`` and ``filter`` have a row for each point and evaluate, ``data``
+interpolates, so for every output i, tap k and input l
 
     Σ_f result[f, i] · filter[f, k] · data[f, l]  =  1 where l = i + k, else 0
 
-A correlation is what stands on the right, in three directions, so each of these is one, with m + 2 products for what
-directly takes 3 m:
+The right side is a correlation, and so is each direction. Each takes m + 2 products instead of 3 m:
 
     y  = resultᵀ · (data · x  ∘  filter · w)
     dw = filterᵀ · (data · x  ∘  result · dy)
@@ -27,10 +26,10 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 
 TAPS = 3
 
-# The finite points; infinity comes last. All are sums of few powers of two, so that `data` and `result` are exact in
-# floating point, and only `filter` has entries that must be rounded. Of all pairs ±a, ±b in eighths, ±5/8 and ±3/2 gave
-# the least error for m = 4: 7.7e-7 relative in fp32 (2-D, 64 channels, normal data), against 1.7e-6 for the usual
-# ±1, ±2. For m = 2, ±1 gives 2.6e-7 (a direct sum 2.2e-7), and its matrices hold nothing but integers and halves.
+# The finite points; infinity comes last. All are sums of few powers of two, so `data` and `result` are exact in
+# floating point, and only `filter` has rounded entries. Of all pairs ±a, ±b in eighths, ±5/8 and ±3/2 gave the least
+# error for m = 4: 7.7e-7 relative in fp32 (2-D, 64 channels, normal data), against 1.7e-6 for the usual ±1, ±2. For m =
+# 2, ±1 gives 2.6e-7 (a direct sum 2.2e-7), and its matrices have only integers and halves.
 _POINTS = {
     2: (Fraction(0), Fraction(1), Fraction(-1)),
     4: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
@@ -40,7 +39,7 @@ OUTPUTS = tuple(_POINTS)
 
 @dataclass(frozen=True, slots=True)
 class Transforms:
-    """The matrices that make ``outputs`` results of a 1-D correlation with 3 taps at once.
+    """The matrices for ``outputs`` results of a 1-D correlation with 3 taps.
 
     ``data`` is (outputs + 2) × (outputs + 2), ``filter`` (outputs + 2) × 3, ``result`` (outputs + 2) × outputs.
 
@@ -54,7 +53,7 @@ class Transforms:
 
     @property
     def points(self) -> int:
-        """Products for one tile, in one dimension."""
+        """Products per tile, in one dimension."""
         return len(self.data)
 
     @property
@@ -62,13 +61,13 @@ class Transforms:
         return len(self.result[0])
 
     def absolute(self) -> Transforms:
-        """The same with every entry's magnitude: on magnitudes they give what bounds all intermediate sums."""
+        """The same matrices with absolute entries. Applied to magnitudes they bound all intermediate sums."""
         return Transforms(*(_entrywise(abs, matrix) for matrix in (self.data, self.filter, self.result)))
 
     @property
     def growth(self) -> Fraction:
-        """How large intermediate sums can become in one dimension, in units of the largest input times the largest
-        tap. Rounding errors grow with it, to the power of the dimensions; a direct sum of 3 products has 3.
+        """How large intermediate sums can become in one dimension, in units of the largest input times the largest tap.
+        Rounding errors are proportional to it, to the power of the dimensions. A direct sum of 3 products has 3.
 
         >>> [float(transforms(outputs).growth) for outputs in (2, 4)]
         [8.0, 23.745602240896357]
@@ -83,12 +82,12 @@ class Transforms:
 
 @cache
 def transforms(outputs: int) -> Transforms:
-    """The matrices of F(``outputs``, 3); ``OUTPUTS`` lists which there are."""
+    """The matrices of F(``outputs``, 3), for ``outputs`` in ``OUTPUTS``."""
     return interpolating(_POINTS[outputs])
 
 
 def interpolating(points: Sequence[Fraction]) -> Transforms:
-    """The matrices of Lagrange's interpolation at different finite ``points``, and at infinity."""
+    """The matrices of Lagrange's interpolation at distinct finite ``points``, and at infinity."""
     size = len(points) + 1
     outputs = size - TAPS + 1
     data, taps = [], []
@@ -109,7 +108,7 @@ def transposed(matrix: Matrix) -> Matrix:
 
 
 def mirrored(matrix: Matrix) -> Matrix:
-    """The columns in reverse order: a filter's transform takes the filter mirrored."""
+    """The columns in reverse order, since a filter's transform takes the mirrored filter."""
     return tuple(row[::-1] for row in matrix)
 
 
@@ -132,7 +131,7 @@ def _powers(point: Fraction, count: int) -> tuple[Fraction, ...]:
 
 
 def _leading(count: int) -> tuple[Fraction, ...]:
-    """What evaluates a polynomial of ``count`` coefficients at infinity."""
+    """Evaluates a polynomial of ``count`` coefficients at infinity."""
     return (*_padded((), count - 1), Fraction(1))
 
 

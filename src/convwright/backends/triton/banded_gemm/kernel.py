@@ -1,10 +1,10 @@
 """The kernels: a depthwise convolution with a large filter as products with band matrices.
 
-What a block of outputs reads of one row of the input is a few more pixels than the block has columns, and which tap
-reads which of them is a band: the row of the filter, one pixel further for each column. So the pixels that many blocks
-of a channel read are multiplied by one matrix, whose columns are the pixels of a block. Most of it are zeros, and still
-tensor cores are many times as fast at that as all others at the taps alone. Fewer are zeros where a block is as wide as
-the output and reads the whole row of the image, and nothing beside it.
+A block of outputs reads slightly more pixels of an input row than the block has columns. Which tap reads which pixel is
+a band matrix: the row of the filter, shifted by one pixel per column. The input pixels of many blocks of a channel are
+multiplied by one such matrix. Most of its elements are zeros, and still tensor cores are many times faster at it than
+other instructions at the taps alone. There are fewer zeros if a block is as wide as the output and reads exactly one
+row of the image.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -26,9 +26,9 @@ def bands(
     XW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """packed = for each output channel BANDS matrices BQ XW, one of each row that taps may read, behind FIRST of zeros.
-    In each of them the tap of column s stands behind BEFORE zeros, and so many more as the column of outputs reads
-    further on; where BEFORE is negative, so many of the first taps are left out. FLIP mirrors the taps."""
+    """packed = for each output channel BANDS matrices BQ XW, one per input row that taps may read, after FIRST matrices
+    of zeros. In each matrix column s has BEFORE zeros plus the offset of output column s, then its taps; if BEFORE is
+    negative, the first -BEFORE taps are dropped. FLIP mirrors the taps."""
     wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     k = (program // BANDS).to(tl.int64)
@@ -55,8 +55,8 @@ def _pixel_by_pixel(
     DILATION_W: tl.constexpr, BEFORE: tl.constexpr, FIRST: tl.constexpr, BQ: tl.constexpr, XW: tl.constexpr,
 ):
     # fmt: on
-    """The sums of taps for the pixels in columns q of their blocks whose first taps read at (h, v), each of which reads
-    nothing but its own."""
+    """The sums of the taps for the pixels in columns q of their blocks, whose first taps read at (h, v). No pixel reads
+    its neighbours' input."""
     column = q * (XW + STRIDE_W) + BEFORE
     total = tl.zeros(v.shape, tl.float32)
     for tap in tl.range(R * S):
@@ -76,7 +76,7 @@ def _places(
     BQ: tl.constexpr,
 ):
     # fmt: on
-    """Row and column of such a pixel of each block, and whether there is one."""
+    """Row and column of this pixel in each block, and whether it exists."""
     p = (span_p * BP)[:, None] + (pixel // BQ)[None, :]
     q = (span_q * BQ)[:, None] + (pixel % BQ)[None, :]
     return p, q, (block < ALL)[:, None] & (pixel < BP * BQ)[None, :] & (p < P) & (q < Q)
@@ -107,12 +107,12 @@ def banded_gemm(
     FEW: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias) of a depthwise convolution with EACH output channels for each of the
-    input, where ``packed`` is w as `bands` lays it.
+    """y = activation(conv(x, w) + residual + bias) for a depthwise convolution with EACH output channels per input
+    channel. ``packed`` is w as stored by `bands`.
 
-    A program computes BM blocks of one channel, each BP rows by BQ columns, which together fill BN. They read READ rows
-    of the input, and of each XW pixels, the first of which lies BEFORE the first tap's. Blocks of the same rows lie
-    side by side, so that a program leaves out rows that are outside the image for all of its blocks.
+    A program computes BM blocks of one channel, each BP rows by BQ columns, padded to BN pixels. Blocks read READ input
+    rows of XW pixels each, starting BEFORE pixels before the first tap. Blocks of the same rows are adjacent, so a
+    program skips rows that are outside the image for all of its blocks.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     SPANS_P: tl.constexpr = (P + BP - 1) // BP
@@ -120,7 +120,7 @@ def banded_gemm(
     ALL: tl.constexpr = N * SPANS_P * SPANS_Q
     PROGRAMS: tl.constexpr = (ALL + BM - 1) // BM
 
-    # Programs of one channel, which read the same bands, lie side by side.
+    # Programs of one channel, which read the same bands, are adjacent.
     program = tl.program_id(0)
     k = (program // PROGRAMS).to(tl.int64)
     block = program % PROGRAMS * BM + tl.arange(0, BM)
@@ -145,7 +145,7 @@ def banded_gemm(
     w_at = packed + (tl.arange(0, XW)[:, None] + band[None, :])
     first_row = 0
     end_row = READ
-    # A single row is no loop, for which stages of it would keep blocks from a multiprocessor.
+    # A single row needs no loop: the stages of a loop would limit the blocks per multiprocessor.
     if READ > 1:
         highest = (program % PROGRAMS * BM) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
         lowest = (min(program % PROGRAMS * BM + BM, ALL) - 1) // (N * SPANS_Q) * (BP * STRIDE_H) - TOP
@@ -157,8 +157,8 @@ def banded_gemm(
         values = tl.load(x_at + row * X_H, mask=inside, other=0.0)
         total = tl.dot(values, tl.load(w_at + row * (BQ * XW)), total)
 
-    # Zeros of a band make NaN of an infinity that a neighbour reads. Pixel by pixel nothing does, which few tiles need:
-    # they take a few at a time, since for all there are no registers.
+    # Zeros of a band turn a neighbour's infinity into NaN. Such tiles are rare and computed pixel by pixel, a few
+    # pixels at a time to save registers.
     if tl.max(((total - total) != 0).to(tl.int32)) > 0:
         for first in tl.range(0, BN, FEW):
             few = first + tl.arange(0, FEW)

@@ -1,5 +1,4 @@
-"""Depthwise convolutions with large filters, by products with band matrices: what is served, the tiles, and what is
-launched."""
+"""Depthwise convolutions with large filters, by products with band matrices: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -41,20 +40,20 @@ from convwright.core.turned import turned, why_not_turned
 ALGORITHM = "banded-gemm"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16)
-# Of fewer taps the kernels that multiply no matrices are faster: of 25 by half, of 49 neither is (H100).
+# With fewer taps the kernels without matrix products are faster: with 25 taps by half; with 49 both are equal (H100).
 _LEAST_TAPS = 36
-_FEW = 8  # pixels of each block that a program takes at a time where it takes them one by one
+_FEW = 8  # pixels of each block that a program computes at a time, if it computes them one by one
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
         return
     tiles = best_tiles(forward_of(problem), device)
     if not tiles:
-        yield Refusal(NAME, f"serves windows of fewer columns and channels, got {problem.taps} and {problem.k}")
+        yield Refusal(NAME, f"supports only fewer taps and channels, got {problem.taps} and {problem.k}")
     for tile in tiles:
         yield candidate_of(problem, tile)
 
@@ -67,14 +66,14 @@ def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Tile.of(candidate), forward_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
-        return f"computes the forward direction and gradients of inputs, not {problem.direction}"
+        return f"computes only the forward direction and input gradients, got {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, _DTYPES, groups=True)
@@ -89,9 +88,9 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _window_reason(problem: ConvProblem) -> str | None:
     inputs, _ = group_sizes(problem)
     if inputs != 1:
-        return f"serves one input channel in a group, got {inputs}"
+        return f"needs one input channel per group, got {inputs}"
     taps = prod(problem.taps)
-    return None if taps >= _LEAST_TAPS else f"serves filters of at least {_LEAST_TAPS} taps, got {taps}"
+    return None if taps >= _LEAST_TAPS else f"needs at least {_LEAST_TAPS} taps, got {taps}"
 
 
 def _gradient_reason(problem: ConvProblem) -> str | None:
@@ -99,7 +98,7 @@ def _gradient_reason(problem: ConvProblem) -> str | None:
         return None
     _, outputs = group_sizes(problem)
     return why_not_turned(problem) or (
-        None if outputs == 1 else f"serves gradients of one output channel in a group, got {outputs}"
+        None if outputs == 1 else f"needs one output channel per group for a gradient, got {outputs}"
     )
 
 
@@ -114,31 +113,31 @@ def _lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
 
 
 def forward_of(problem: ConvProblem) -> ConvProblem:
-    """Of an input's gradient that of dy, where the taps of a depthwise weight are mirrored and nothing else is."""
+    """The problem itself; for an input gradient, the convolution of dy with mirrored taps."""
     if problem.direction is Direction.FORWARD:
         return problem
     return replace(turned(problem, problem.w), flip=not problem.flip)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 NUMBER_BYTES = 2
 MOST_TILES = 8
-_LEAST_PIXELS = 16  # of the sum that a product takes at a time
-_MOST_TOGETHER = 8  # numbers that a thread reads at once
-# Blocks, pixels of all of them, and warps.
+_LEAST_PIXELS = 16  # of the sum per step of a product
+_MOST_TOGETHER = 8  # elements that a thread reads at once
+# Blocks, pixels of all blocks together, and warps.
 _SHAPES = ((128, 64, 4), (128, 128, 4), (128, 256, 8), (256, 64, 8), (256, 128, 8), (64, 128, 4), (64, 64, 4))
 _COLUMNS = (8, 16, 32, 64, 128)
 _MOST_STAGES = 3
-# Of a thread that reads numbers one by one, which go through its registers.
+# For a thread that reads elements one by one, through registers.
 _MOST_SUMS, _WARP = 64, 32
-_MOST_READ, _MOST_PACKED_BYTES = 256, 2**27  # pixels of a row, and what the bands of all channels take
+_MOST_READ, _MOST_PACKED_BYTES = 256, 2**27  # pixels of a row, and bytes of the bands of all channels
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Configuration):
-    """What one program computes: ``bm`` blocks of ``bp`` rows by ``bq`` columns of a channel's output, which are filled
-    up to ``bn`` pixels."""
+    """The work of one program: ``bm`` blocks of ``bp`` rows by ``bq`` columns of a channel's output, padded to ``bn``
+    pixels."""
 
     bm: int
     bn: int
@@ -157,25 +156,25 @@ class Tile(Configuration):
         return -(-self.blocks(problem) // self.bm)
 
     def rows(self, problem: ConvProblem) -> int:
-        """Of the input, that a block reads."""
+        """Input rows that a block reads."""
         (stride, _), (dilation, _), (R, _) = _window(problem)
         return (self.bp - 1) * stride + (R - 1) * dilation + 1
 
     def columns(self, problem: ConvProblem) -> int:
-        """Of the input, that a block reads of a row, filled up to a power of two."""
+        """Input pixels that a block reads of a row, rounded up to a power of two."""
         whole, window = _filled(pair(problem.x.shape[2:], 1)[1]), self._window_columns(problem)
         is_whole = self.bq >= pair(problem.y.shape[2:], 1)[1]
         return min(whole, window) if is_whole else window
 
     def before(self, problem: ConvProblem) -> int:
-        """How many pixels are read ahead of the first that a tap reads: so many that a row is read from where many can
-        be read at once, or as many fewer as lie outside the image."""
+        """Pixels that are read before the first tap's pixel, so that reads of a row are aligned for vector loads. Fewer
+        if these pixels are outside the image."""
         left = problem.padding[-1][0]
         return -left if self.columns(problem) < self._window_columns(problem) else _aligned(problem)
 
     def steps(self, problem: ConvProblem) -> list[int]:
-        """How many rows each program of one channel multiplies: what is outside the image for all of its blocks is left
-        out."""
+        """The rows that each program of one channel multiplies. Rows outside the image for all of its blocks are
+        skipped."""
         (P, _), (H, _), (stride, _) = (
             pair(each, 1) for each in (problem.y.shape[2:], problem.x.shape[2:], problem.stride)
         )
@@ -190,8 +189,8 @@ class Tile(Configuration):
         return taken
 
     def first(self, problem: ConvProblem) -> int:
-        """How many bands are zeros ahead of that of the first row of taps: what the last row of a tile does not read
-        of the first that the tile reads."""
+        """Bands of zeros before the band of the first row of taps: rows of the tile that its last output row does not
+        read."""
         (stride, _), _, _ = _window(problem)
         return (self.bn // self.bq - 1) * stride
 
@@ -200,7 +199,7 @@ class Tile(Configuration):
         return self.first(problem) + self.rows(problem)
 
     def products(self, problem: ConvProblem) -> int:
-        """How many all programs multiply, zeros too."""
+        """Multiplications in all programs, including zeros."""
         each = self.bm * self.bn * self.columns(problem)
         return each * sum(self.steps(problem)) * problem.k
 
@@ -214,7 +213,7 @@ class Tile(Configuration):
         return max(read, self.bm * self.bn * 2) * NUMBER_BYTES
 
     def _window_columns(self, problem: ConvProblem) -> int:
-        """What the taps of a block reach of a row, filled up."""
+        """Pixels of a row that the taps of a block read, rounded up."""
         (_, stride), (_, dilation), (_, S) = _window(problem)
         return _filled(_aligned(problem) + (self.bq - 1) * stride + (S - 1) * dilation + 1)
 
@@ -224,13 +223,13 @@ def _filled(pixels: int) -> int:
 
 
 def _aligned(problem: ConvProblem) -> int:
-    """How many pixels lie between one from which many can be read at once and the first that a tap reads."""
+    """Pixels between an aligned address for vector loads and the first tap's pixel."""
     left = problem.padding[-1][0]
     return -left % together(problem)
 
 
 def together(problem: ConvProblem) -> int:
-    """How many neighbours in a row can be read at once, wherever that row lies."""
+    """Pixels of a row that one load can read, at any row."""
     x, many = problem.x, _MOST_TOGETHER
     moved = [stride for size, stride in zip(x.shape[:-1], x.strides[:-1], strict=True) if size > 1]
     while many > 1 and (x.alignment % (many * NUMBER_BYTES) or any(each % many for each in (x.shape[-1], *moved))):
@@ -239,12 +238,12 @@ def together(problem: ConvProblem) -> int:
 
 
 def best_tiles(problem: ConvProblem, device: DeviceFacts, count: int = MOST_TILES) -> tuple[Tile, ...]:
-    """The ``count`` that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles with the lowest estimates, best first."""
     return tuple(sorted(_tiles(problem, device), key=lambda tile: cycles(tile, problem, device))[:count])
 
 
 def _tiles(problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
-    """All that a multiprocessor has room for; the rows of a tile divide those of the output as evenly as they can."""
+    """All tiles that fit a multiprocessor. Their rows divide the output's rows as evenly as possible."""
     P, Q = pair(problem.y.shape[2:], 1)
     room, one_by_one = shared_limit(device), together(problem) == 1
     for bq in _COLUMNS:
@@ -264,12 +263,12 @@ def _tiles(problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
 
 
 def _is_idle(bn: int, pixels: int) -> bool:
-    """Whether half of a tile is not filled, where there is one of half its width."""
+    """Whether half of a tile is unused although a tile of half the width exists."""
     return 2 * pixels <= bn > _SHAPES[0][1]
 
 
 def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop tiles that cannot win."""
     sms, width = sm_count(device), tile.columns(problem)
     rate = products_per_cycle(native_arithmetic(problem.dtype, tf32=False), tile.bm)
     products = tile.bm * tile.bn * width / rate
@@ -283,15 +282,15 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
 
 
 def _window(problem: ConvProblem) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Strides, dilations and taps, of rows and columns."""
+    """Strides, dilations and taps of rows and columns."""
     return pair(problem.stride, 1), pair(problem.dilation, 1), pair(problem.taps, 1)
 
 
-# What is launched.
+# Launches.
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for, of a forward convolution."""
+    """Compile-time constants of the product kernel, for a forward convolution."""
     told = window_constants(problem) | channel_constants(problem) | _lying(problem, tile)
     _, outputs = group_sizes(problem)
     told |= {
@@ -304,7 +303,7 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
 
 
 def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that lays the bands is compiled for, of the same."""
+    """Compile-time constants of the kernel that writes the bands, for a forward convolution."""
     told = window_constants(problem) | weight_strides(problem) | _lying(problem, tile)
     needed = (
         "R", "S", "W_K", "W_R", "W_S", "STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "FLIP",
@@ -314,7 +313,7 @@ def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
 
 
 def _lying(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """Where the taps lie in the bands, which both kernels are told."""
+    """The positions of the taps in the bands, for both kernels."""
     return {
         "BEFORE": tile.before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
         "BQ": tile.bq, "XW": tile.columns(problem),
@@ -325,7 +324,7 @@ _BAND_WARPS = 4
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: the products, and what lays the bands."""
+    """The kernels to launch: the products, and the kernel that writes the bands."""
     from convwright.backends.triton.banded_gemm.kernel import banded_gemm, bands
 
     problem, tile = forward_of(candidate.problem), Tile.of(candidate)

@@ -1,4 +1,4 @@
-"""Products with band matrices made ready for one problem."""
+"""The plan of products with band matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.candidate import Candidate
 
 
 class BandedGemmPlan(SingleKernelPlan):
-    """Runs one configuration of them."""
+    """Runs one configuration of products with band matrices."""
 
     packed_dtype = torch.uint8
 

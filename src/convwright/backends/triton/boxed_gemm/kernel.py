@@ -1,13 +1,12 @@
-"""The kernel: a forward convolution as one matrix product whose operands come in boxes.
+"""The kernel: a forward convolution as one matrix product whose operands are loaded in boxes.
 
-A box is a part of the images, so many of them by planes by rows by columns by channels, which one instruction of the
-copy engine brings to shared memory, with zeros where it lies beyond an image. The pixels of a tile are those of a box,
-and what a tap reads for them is the same box, moved. So threads compute no addresses and mask nothing, and have their
-registers for the sums. The output goes by boxes too where its channels end at a multiple of 16 bytes, and otherwise
-by addresses. Rows of the product are output channels and columns are pixels: as the right operand tensor
-cores take what was turned around in shared memory, and as the left one only what lies there as it came. As many
-programs as a device holds at a time compute all tiles, and load what the next one reads while they store what they
-have.
+A box is a part of the images: some images by planes by rows by columns by channels. One instruction of the copy engine
+loads it to shared memory, with zeros outside an image. The pixels of a tile form a box, and each tap reads this box at
+an offset. So threads compute no addresses and no masks, and their registers are free for the sums. The output is stored
+in boxes if its channels fill multiples of 16 bytes, and by addresses otherwise. Rows of the product are output
+channels, columns are pixels: tensor cores take a transposed right operand from shared memory, but not a transposed left
+one. The grid has as many programs as the device holds at a time; each loads the operands of its next tile while it
+stores the current one.
 """
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
@@ -37,10 +36,12 @@ def boxed_gemm(
     BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias), where the copy engine has been told of images as N D H W C, or if
-    not DEEP as N H W C, and of the weight as taps by K by C; FLIP mirrors the taps. A tile has IMAGES by PLANES by ROWS
-    by COLUMNS pixels and BN channels, a step of its sum BK channels of one tap; so many BOXES cover the output. Unless
-    the engine WRITES_BOXES, residual and output are pointers, to N images.
+    """y = activation(conv(x, w) + residual + bias). The copy engine's descriptors have images as N D H W C (N H W C
+    unless DEEP) and the weight as taps by K by C; FLIP mirrors the taps.
+
+    A tile has IMAGES by PLANES by ROWS by COLUMNS pixels and BN channels. A step of its sum is BK channels of one tap.
+    BOXES is the number of boxes that cover the output. Unless WRITES_BOXES, residual and output are pointers, for N
+    images.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
@@ -49,7 +50,7 @@ def boxed_gemm(
     BLOCKS: tl.constexpr = (C + BK - 1) // BK
 
     for tile in tl.range(tl.program_id(0), BOXES * TILES_K, PROGRAMS, flatten=True):
-        # Neighbouring programs share GROUP_M boxes of pixels, which then stay in the cache.
+        # Neighbouring programs share GROUP_M boxes of pixels, which stay in the cache.
         group = tile // (GROUP_M * TILES_K)
         within = tile % (GROUP_M * TILES_K)
         beside = min(BOXES - group * GROUP_M, GROUP_M)

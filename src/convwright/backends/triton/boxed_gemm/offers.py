@@ -1,4 +1,4 @@
-"""Products of boxes: what they serve, their tiles, and what is launched."""
+"""Matrix products with operands in boxes: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from convwright.core.problem import ConvProblem
 
 KERNEL = "boxed-gemm"
 NAME = f"triton/{KERNEL}"
-_AT_ONCE = 8  # channels, as many as 16 bytes hold
+_AT_ONCE = 8  # channels in 16 bytes
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem) or architecture_reason(device)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -58,14 +58,14 @@ def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Tile.of(candidate), Window.of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     return (
         shape_reason(problem, DTYPES, volumes=True)
         or operand_reason(problem, {"input": problem.x, "output": problem.y})
@@ -80,12 +80,12 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _channels_reason(problem: ConvProblem) -> str | None:
     if problem.c % _AT_ONCE == 0:
         return None
-    return f"serves multiples of {_AT_ONCE} input channels, got {problem.c}"
+    return f"needs a multiple of {_AT_ONCE} input channels, got {problem.c}"
 
 
 def _writes_boxes(problem: ConvProblem) -> bool:
-    """Whether the copy engine takes the output. Of one that ends amid 16 bytes it would write all, which may be
-    somebody else's channels."""
+    """Whether the copy engine can store the output. It stores whole units of 16 bytes, and the last unit of a row could
+    contain channels of another tensor."""
     return problem.k % _AT_ONCE == 0 and copying_reason({"output": problem.y}) is None
 
 
@@ -93,18 +93,17 @@ def _written_reason(problem: ConvProblem) -> str | None:
     spanned = span(problem.y.shape, problem.y.strides)
     if spanned < OFFSETS_32_BITS or _writes_boxes(problem):
         return None
-    return f"writes outputs by offsets below 2^31 where the copy engine cannot take them, got {spanned:,} elements"
+    return f"needs an output below 2^31 elements if the copy engine cannot store it, got {spanned:,}"
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-_MORE_REGISTERS = 56  # than those of the sums
+_MORE_REGISTERS = 56  # besides the sums
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Configuration):
-    """What a program computes at a time: ``bn`` channels by so many pixels, ``bk`` of the sum at a step; and how many
-    programs there are."""
+    """The work of a program at a time: ``bn`` channels by ``pixels`` pixels, ``bk`` of the sum per step."""
 
     bn: int
     pixels: int
@@ -120,7 +119,7 @@ class Tile(Configuration):
         return (staged + stored) * NUMBER_BYTES + BARRIERS_BYTES
 
     def together(self, device: DeviceFacts, *, residual: bool) -> int:
-        """How many programs a multiprocessor holds."""
+        """The number of programs that fit on a multiprocessor."""
         registers = self.bn * self.pixels // (32 * self.warps) + _MORE_REGISTERS
         return blocks_together(device, self.shared_bytes(residual=residual), registers, self.warps)
 
@@ -137,22 +136,22 @@ TILES = (
 
 
 def tiles_of(tile: Tile, window: Window) -> int:
-    """How many there are to compute."""
+    """The number of tiles."""
     return window.box(tile.pixels).count(window.written.sizes) * -(-window.outputs // tile.bn)
 
 
 def steps(tile: Tile, window: Window) -> int:
-    """Of one tile's sum."""
+    """Steps of one tile's sum."""
     return -(-window.channels // tile.bk) * prod(window.taps)
 
 
 def tiled_products(tile: Tile, window: Window) -> int:
-    """How many products all programs multiply, idle ones too."""
+    """Multiplications in all programs, including idle ones."""
     return tiles_of(tile, window) * steps(tile, window) * tile.bn * tile.pixels * tile.bk
 
 
 def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
-    """The ``count`` that should be fastest, by estimate."""
+    """The ``count`` tiles with the lowest estimates."""
     window = Window.of(problem)
     held = ((tile, tile.together(device, residual=problem.epilogue.residual)) for tile in TILES)
     placed = [replace(tile, programs=_programs(tile, window, device, together)) for tile, together in held if together]
@@ -160,12 +159,12 @@ def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tupl
 
 
 def _programs(tile: Tile, window: Window, device: DeviceFacts, together: int) -> int:
-    """As many as the device holds, or one for each tile."""
+    """As many as the device holds, or one per tile."""
     return min(tiles_of(tile, window), together * sm_count(device))
 
 
 def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop tiles that cannot win."""
     turns = -(-tiles_of(tile, window) // tile.programs)
     together = -(-tile.programs // sm_count(device))
     products = tile.bn * tile.pixels * tile.bk / products_per_cycle(Arithmetic.FP16_ACC32, tile.bn)
@@ -175,11 +174,11 @@ def cycles(tile: Tile, window: Window, device: DeviceFacts) -> float:
     return BLOCK_CYCLES + turns * together * (summed + stored)
 
 
-# What is launched.
+# Launches.
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
     window, boxes = Window.of(problem), _writes_boxes(problem)
     images = (window.written.sizes[0], *window.written.strides)
     lying = dict(zip(("N", "Y_N", "Y_D", "Y_H", "Y_W"), (0, 0, 0, 0, 0) if boxes else images, strict=True))
@@ -192,7 +191,7 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
 
 
 def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
-    """What the copy engine is told of the operands."""
+    """The copy engine's descriptors of the operands."""
     window = Window.of(problem)
     told = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
     if not _writes_boxes(problem):
@@ -203,7 +202,7 @@ def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``."""
+    """The kernels to launch."""
     from convwright.backends.triton.boxed_gemm.kernel import boxed_gemm
 
     problem, tile = candidate.problem, Tile.of(candidate)

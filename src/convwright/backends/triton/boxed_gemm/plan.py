@@ -1,4 +1,4 @@
-"""Products of boxes made ready for one problem."""
+"""The plan of products with operands in boxes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright.core.candidate import Candidate
 
 
 class BoxedGemmPlan(SingleKernelPlan):
-    """Runs one configuration of them."""
+    """Runs one configuration of products with operands in boxes."""
 
     laid = staticmethod(channels_last_of)
 

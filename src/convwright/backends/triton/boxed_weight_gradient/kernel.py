@@ -1,9 +1,8 @@
-"""The kernel: the gradient of a weight as one matrix product whose operands come in boxes.
+"""The kernel: a weight gradient as one matrix product whose operands are loaded in boxes.
 
-Rows are input channels and columns are output channels, and the sum runs over boxes of output pixels: what a tap meets
-there is the box of the input that is moved by it (see `boxed_gemm`), so that threads compute no addresses. Each tap is
-a product of its own. The sum is long and the product small: it is divided into parts, each of which several programs
-compute.
+Rows are input channels, columns are output channels, and the sum runs over boxes of output pixels. The input of a tap
+is the same box at an offset (see `boxed_gemm`), so threads compute no addresses. Each tap is a separate product. The
+sum is long and the product small, so the sum is divided into parts, each with its own programs.
 """
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
@@ -22,7 +21,7 @@ def _within(
     left, z, p, q, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE_D: tl.constexpr,
 ):  # fmt: skip
-    """A box of the input with zeros for pixels beside the output: a gradient of 0 beside an infinity would make NaN."""
+    """A box of the input, with zeros for pixels outside the output: a gradient of 0 times an infinity would be NaN."""
     pixel = tl.arange(0, left.shape[0])
     within = (q + pixel % COLUMNS < Q) & (p + pixel // COLUMNS % ROWS < P)
     if BESIDE_D:
@@ -44,9 +43,9 @@ def boxed_weight_gradient(
     PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """sums = the gradient in fp32, as PARTS K T R S C, where the copy engine has been told of images as N D H W C, or
-    if not DEEP as N H W C. A step of a sum is IMAGES by PLANES by ROWS by COLUMNS pixels, of which BESIDE_* says
-    whether some beside the output read what is in the input."""
+    """sums = the gradient in fp32, as PARTS K T R S C. The copy engine's descriptors have images as N D H W C (N H W C
+    unless DEEP). A step of a sum is IMAGES by PLANES by ROWS by COLUMNS pixels. BESIDE_* say whether pixels outside the
+    output would read the input."""
     wait_for_the_kernel_ahead(OVERLAPS)
     PIXELS: tl.constexpr = IMAGES * PLANES * ROWS * COLUMNS
     STEPS: tl.constexpr = (BOXES + PARTS - 1) // PARTS
@@ -55,7 +54,7 @@ def boxed_weight_gradient(
     TILES_C: tl.constexpr = (C + BM - 1) // BM
     TILES_K: tl.constexpr = (K + BN - 1) // BN
 
-    # All programs of one part read the same pixels, which then stay in the cache.
+    # All programs of one part read the same pixels, which stay in the cache.
     program = tl.program_id(0)
     part = program // (TAPS * TILES_C * TILES_K)
     tap = program // (TILES_C * TILES_K) % TAPS
@@ -67,9 +66,9 @@ def boxed_weight_gradient(
 
     total = tl.zeros((BM, BN), tl.float32)
     for step in tl.range(STEPS):
-        if BESIDE or IMAGES * PLANES * ROWS > 1:  # else a box lies in shared memory as tensor cores read it
+        if BESIDE or IMAGES * PLANES * ROWS > 1:  # else a box in shared memory already has the layout for tensor cores
             products_done(step)
-        # Behind the last box there are no images, and zeros are read.
+        # After the last box there are no images, and zeros are read.
         box = part * STEPS + step
         n, z, p, q = first_of_box(box, Z, P, Q, IMAGES, PLANES, ROWS, COLUMNS)
         h = p * STRIDE_H + h_tap

@@ -1,4 +1,4 @@
-"""A weight's gradient in boxes: what it serves, its tiles, and what is launched."""
+"""Weight gradients with operands in boxes: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LEAST_CHANNELS = 16
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem) or architecture_reason(device)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -65,14 +65,14 @@ def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Tile.of(candidate), candidate.problem, device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
-        return f"computes gradients of weights, not {problem.direction}"
+        return f"computes only weight gradients, got {problem.direction}"
     images = {"input": problem.x, "gradient": problem.y}
     return (
         shape_reason(problem, DTYPES, volumes=True)
@@ -87,22 +87,22 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _channels_reason(problem: ConvProblem) -> str | None:
     if min(problem.c, problem.k) >= _LEAST_CHANNELS:
         return None
-    return f"serves at least {_LEAST_CHANNELS} input and output channels, got {problem.c} and {problem.k}"
+    return f"needs at least {_LEAST_CHANNELS} input and output channels, got {problem.c} and {problem.k}"
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-_MORE_REGISTERS = 72  # than those of the sums
-# What made the first of 44 layers' configurations take 1.08 times as long as their fastest, and the best of the first
-# three 1.02 (of 14 configurations each, H100): a block's beginning, a step's end, at which tensor cores are
-# waited for, sums of a tile on their way, and of parts. Of boxes that read beside the output pixels are looked at.
+_MORE_REGISTERS = 72  # besides the sums
+# The costs of: a block's start, the end of a step, where it waits for tensor cores, writing the sums of a tile, and
+# adding parts. With these, the first of 44 layers' configurations took 1.08 times as long as the fastest, and the best
+# of the first three 1.02 (14 configurations each, H100). Boxes that read pixels outside the output cost extra.
 _BLOCK_CYCLES, _STEP_CYCLES, _WRITTEN_PER_CYCLE, _TIMES_SUMS, _TIMES_BESIDE = 1000, 50, 16, 3, 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Configuration):
-    """What one block computes: ``bm`` input channels of a tap by ``bn`` output channels, a box of so many pixels at a
-    step, over one of ``parts`` of all boxes."""
+    """The work of one block: ``bm`` input channels of a tap by ``bn`` output channels, a box of ``pixels`` per step,
+    over one of ``parts`` of all boxes."""
 
     bm: int
     bn: int
@@ -112,13 +112,13 @@ class Tile(Configuration):
     stages: int
 
     def shared_bytes(self) -> int:
-        """An upper bound: of boxes, and behind the sum of a tile on its way to where it belongs."""
+        """An upper bound: boxes, or afterwards the sum of a tile while it is stored."""
         staged = self.stages * (self.bm + self.bn) * self.pixels * NUMBER_BYTES
         turned = (self.bm + 4) * (self.bn + 4) * SUM_BYTES
         return max(staged, turned) + self.bm * self.pixels * NUMBER_BYTES + BARRIERS_BYTES
 
     def together(self, device: DeviceFacts) -> int:
-        """How many blocks a multiprocessor holds."""
+        """The number of blocks that fit on a multiprocessor."""
         registers = self.bm * self.bn // (32 * self.warps) + _MORE_REGISTERS
         return blocks_together(device, self.shared_bytes(), registers, self.warps)
 
@@ -136,30 +136,30 @@ TILES = (
 
 
 def products_of(tile: Tile, problem: ConvProblem) -> int:
-    """How many blocks compute one part."""
+    """The number of blocks that compute one part."""
     channels = -(-problem.c // tile.bm)
     return prod(problem.taps) * channels * -(-problem.k // tile.bn)
 
 
 def boxes_of(tile: Tile, problem: ConvProblem) -> int:
-    """Over how many the sum runs."""
+    """The number of boxes in the sum."""
     window = Window.of(problem)
     return window.box(tile.pixels).count(window.written.sizes)
 
 
 def steps(tile: Tile, problem: ConvProblem) -> int:
-    """Of one part."""
+    """Steps of one part."""
     return -(-boxes_of(tile, problem) // tile.parts)
 
 
 def tiled_products(tile: Tile, problem: ConvProblem) -> int:
-    """How many all blocks multiply, idle ones too."""
+    """Multiplications in all blocks, including idle ones."""
     each = tile.bm * tile.bn * tile.pixels
     return products_of(tile, problem) * tile.parts * steps(tile, problem) * each
 
 
 def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
-    """The ``count`` that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles with the lowest estimates, best first."""
 
     def taken(tile: Tile) -> float:
         return cycles(tile, problem, device)
@@ -169,7 +169,7 @@ def best_tiles(problem: ConvProblem, device: DeviceFacts, *, count: int) -> tupl
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile with the numbers of parts that fill all multiprocessors."""
+    """The tile with each number of parts that fills all multiprocessors."""
     boxes, blocks = boxes_of(tile, problem), [each * sm_count(device) for each in BLOCKS_EACH]
     least = -(-boxes * tile.pixels // MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(products_of(tile, problem), boxes, blocks, least=least):
@@ -177,7 +177,7 @@ def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[T
 
 
 def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop configurations that cannot win."""
     mine = -(-products_of(tile, problem) * tile.parts // sm_count(device))
     together = min(mine, tile.together(device))
     products = tile.bm * tile.bn * tile.pixels / products_per_cycle(Arithmetic.FP16_ACC32, tile.bm)
@@ -191,7 +191,7 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
 
 
 def reads_beside(tile: Tile, problem: ConvProblem) -> tuple[bool, bool, bool]:
-    """Whether in planes, rows and columns a box has pixels beside the output that read what is in the input."""
+    """Whether, along planes, rows and columns, a box has pixels outside the output that would read the input."""
     window = Window.of(problem)
     read, written, sides = window.read.sizes[1:], window.written.sizes[1:], window.box(tile.pixels).sides[1:]
     first = (size * stride - ahead for size, stride, ahead in zip(written, window.stride, window.ahead, strict=True))
@@ -201,25 +201,25 @@ def reads_beside(tile: Tile, problem: ConvProblem) -> tuple[bool, bool, bool]:
     return planes, rows, columns
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs the launch of the product needs."""
+    """The number of programs of the product."""
     return products_of(tile, problem) * tile.parts
 
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
+    """Compile-time constants of the product kernel."""
     window = Window.of(problem)
     told = window.constants(window.box(tile.pixels))
-    del told["FLIP"]  # which the kernel that adds the parts sees to
+    del told["FLIP"]  # the kernel that adds the parts mirrors the taps
     sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
     return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
 
 
 def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
-    """What the copy engine is told of the operands."""
+    """The copy engine's descriptors of the operands."""
     window = Window.of(problem)
     box = window.box(tile.pixels)
     return {
@@ -229,7 +229,7 @@ def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: the product, and what adds its parts."""
+    """The kernels to launch: the product, and the kernel that adds its parts."""
     from convwright.backends.triton.boxed_weight_gradient.kernel import boxed_weight_gradient
 
     problem, tile = candidate.problem, Tile.of(candidate)

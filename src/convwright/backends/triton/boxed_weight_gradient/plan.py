@@ -1,4 +1,4 @@
-"""A weight's gradient in boxes made ready for one problem."""
+"""The plan of weight gradients with operands in boxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from convwright.core.candidate import Candidate
 
 
 class BoxedWeightGradientPlan(SequencePlan):
-    """Runs one configuration of it."""
+    """Runs one configuration of weight gradients with operands in boxes."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -1,4 +1,4 @@
-"""What the kernels of products of boxes have in common."""
+"""Shared by the kernels with operands in boxes."""
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ def first_of_box(
     box, Z: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Image, plane, row and column of the first pixel of a box, of which those of a row follow each other."""
+    """Image, plane, row and column of the first pixel of a box. Boxes along a row are consecutive."""
     BOXES_Q: tl.constexpr = (Q + COLUMNS - 1) // COLUMNS
     BOXES_P: tl.constexpr = (P + ROWS - 1) // ROWS
     BOXES_Z: tl.constexpr = (Z + PLANES - 1) // PLANES
@@ -29,7 +29,7 @@ def pixels_of_box(
     Y_N: tl.constexpr, Y_D: tl.constexpr, Y_H: tl.constexpr, Y_W: tl.constexpr,
     IMAGES: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Where the pixels of a box lie that begins there, and which of them lie inside their image."""
+    """The offsets of the pixels of a box that begins there, and which of them are inside their image."""
     each = tl.arange(0, IMAGES * PLANES * ROWS * COLUMNS)
     column = q + each % COLUMNS
     row = p + each // COLUMNS % ROWS

@@ -1,4 +1,4 @@
-"""Boxes of pixels: how the copy engine is told of images, what taps read, and where results are written."""
+"""Boxes of pixels: descriptors of images for the copy engine, the taps' input, and the output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.backends.triton.operands import depth, pair, power_of_two
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 
-APART_BYTES = 16  # what every stride is a multiple of
-_APART = 16  # elements, which take such a multiple whatever they are
+APART_BYTES = 16  # every stride is a multiple of this
+_APART = 16  # elements: a multiple of 16 bytes for every dtype
 _MOST_OF_A_SIDE = 256
 
 # Of images, planes, rows and columns.
@@ -23,7 +23,7 @@ Sizes = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Sizes and strides along images, planes, rows and pixels, in elements. Images of one plane have no others."""
+    """Sizes and strides of images, planes, rows and pixels, in elements. Two-dimensional images have one plane."""
 
     sizes: Sizes
     strides: Sizes
@@ -34,7 +34,7 @@ class Images:
         n, channels, *pixels = spec.shape
         missing = 3 - len(pixels)
         sizes, given = (n, *[1] * missing, *pixels), (spec.strides[0], *[0] * missing, *spec.strides[2:])
-        # Along what has one element a stride means nothing; it gets one that the copy engine takes.
+        # The stride of a dimension of size 1 is irrelevant; it gets one that the copy engine accepts.
         strides, behind = [], power_of_two(max(channels, _APART))
         for size, stride in zip(reversed(sizes), reversed(given), strict=True):
             strides.append(stride if size > 1 else behind)
@@ -43,7 +43,7 @@ class Images:
 
     @property
     def are_one_row(self) -> bool:
-        """Whether each pixel lies as far behind the one before it as the next."""
+        """Whether all pixels are equally spaced in memory."""
         inner = zip(self.sizes[1:], self.strides[1:], strict=True)
         return self.strides[:-1] == tuple(size * stride for size, stride in inner)
 
@@ -53,7 +53,7 @@ class Images:
         return Images((1, 1, 1, prod(self.sizes)), (whole, whole, whole, self.strides[-1]), deep=False)
 
     def map(self, channels: int, box: Box, width: int, steps: tuple[int, int, int]) -> TensorMap:
-        """What the copy engine is told to move boxes of so many channels, of every so manieth plane, row and column."""
+        """A descriptor for boxes of so many channels, of every ``steps``-th plane, row and column."""
         rows = zip((*self.sizes, channels), (*self.strides, 1), (*box.sides, width), (1, *steps, 1), strict=True)
         told = [each for place, each in enumerate(rows) if place != 1 or self.deep]
         return TensorMap(*zip(*told, strict=True))
@@ -66,18 +66,18 @@ def _four(values: Sequence[int]) -> Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """So many images by planes by rows by columns."""
+    """Images by planes by rows by columns."""
 
     sides: Sizes
 
     @classmethod
     def of(cls, written: Images, pixels: int, steps: tuple[int, int, int]) -> Box:
-        """Of so many pixels, of which as few as can be lie beside what is written; long rows first. What it reads is so
-        many times as deep, high and wide."""
+        """A box of ``pixels`` pixels with as few as possible outside the output, and long rows preferred. What it reads
+        is ``steps`` times as deep, high and wide."""
         return _box_of(written.sizes, pixels, steps)
 
     def count(self, sizes: Sizes) -> int:
-        """How many cover images of these sizes."""
+        """The number of boxes that cover images of these sizes."""
         return prod(-(-size // side) for size, side in zip(sizes, self.sides, strict=True))
 
 
@@ -102,7 +102,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Taps in planes, rows and columns, over pixels of ``read`` from so far ahead of the first one on."""
+    """Taps in planes, rows and columns over the pixels of ``read``, and the offset of the first tap."""
 
     read: Images
     written: Images
@@ -122,7 +122,7 @@ class Window:
         return Box.of(self.written, pixels, self.stride)
 
     def constants(self, box: Box) -> dict[str, int | bool]:
-        """What a kernel is told of it, and of boxes that cover what is written."""
+        """Compile-time constants of the window, and of the boxes that cover the output."""
         _, Z, P, Q = self.written.sizes
         axes = {"STRIDE": self.stride, "DILATION": self.dilation}
         told = {
@@ -138,7 +138,7 @@ class Window:
         }  # fmt: skip
 
     def maps(self, box: Box, bn: int, bk: int) -> dict[str, TensorMap]:
-        """What the copy engine is told of the operands: of the weight as taps by outputs by channels."""
+        """Descriptors of the operands; the weight's has taps by output channels by input channels."""
         taps, row = prod(self.taps), prod(self.taps) * self.channels
         return {
             "x": self.read.map(self.channels, box, bk, self.stride),
@@ -149,7 +149,7 @@ class Window:
 
 @lru_cache(maxsize=256)
 def _window_of(problem: ConvProblem) -> Window:
-    """Where each pixel is read for itself alone, all of them are one row."""
+    """If each output pixel reads just one input pixel, all pixels form one row."""
     read, written = Images.of(problem.x), Images.of(problem.y)
     padded = any(side for sides in problem.padding for side in sides)
     alone = prod(problem.taps) == prod(problem.stride) == 1 and not padded

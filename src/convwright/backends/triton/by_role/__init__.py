@@ -1,5 +1,5 @@
-"""What kernels share for problems that are no convolutions, whose operands are known by their roles.
+"""Shared by kernels for problems other than convolutions, whose operands have roles.
 
-Input: such a problem. Output: candidates and plans. Read ``backend`` (what kernels of one algorithm offer) and ``plan``
-first. The folders ``elementwise``, ``pool`` and ``resize`` have such kernels.
+Input: such a problem. Output: candidates and plans. Read ``backend`` (offers of one algorithm) and ``plan`` first. The
+folders ``elementwise``, ``pool`` and ``resize`` have such kernels.
 """

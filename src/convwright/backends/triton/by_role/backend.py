@@ -1,4 +1,4 @@
-"""Kernels of one algorithm as a backend."""
+"""The kernels of one algorithm as a backend."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from convwright.errors import BackendError
 
 
 class RoleKernels(TritonKernels):
-    """Kernels of an algorithm that is called as the folder that it is in. A call launches one of them, or as many as a
-    configuration says."""
+    """Kernels of one algorithm, which has its folder's name. A call launches one kernel, or as many as a configuration
+    says."""
 
     algorithm: ClassVar[str]
 
     @staticmethod
     @abstractmethod
     def offers(problem: Any, device: DeviceFacts) -> Iterator[Offer]:
-        """Every configuration that is worth trying, or why none can serve."""
+        """Every configuration worth trying, or the reason why none supports the problem."""
 
     @staticmethod
     @abstractmethod
     def kernel_call(candidate: Candidate) -> KernelCall:
-        """What the driver is asked to launch."""
+        """The kernel to launch."""
 
     def kernel_calls(self, candidate: Candidate) -> tuple[KernelCall, ...]:
-        """All that it is asked to launch, in its order."""
+        """All kernels to launch, in order."""
         return (self.kernel_call(candidate),)
 
     def fingerprint(self, device: DeviceFacts) -> str:
@@ -75,7 +75,7 @@ class RoleKernels(TritonKernels):
         return RoleKernelPlan.read(candidate, device, text)
 
     def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
-        """Into Triton's own cache, where ``build`` finds it. Neither plans nor PyTorch are loaded."""
+        """Compile into Triton's cache, from which ``build`` loads. Loads neither plans nor PyTorch."""
         for call in self.kernel_calls(candidate):
             call.compile(device.architecture)
 

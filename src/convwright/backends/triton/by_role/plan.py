@@ -1,4 +1,4 @@
-"""A kernel, or some, made ready for one problem."""
+"""The plan of one or more kernels for a problem whose operands have roles."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from convwright.core.device import DeviceFacts
 
 
 class RoleKernelPlan(KernelPlan, RolePlan):
-    """Runs kernels one after the other on operands by role, in their order, and a workspace where one is needed.
-    Nothing is packed."""
+    """Runs kernels one after another on operands by role, and on a workspace if needed. Nothing is packed."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)
@@ -61,11 +60,11 @@ class RoleKernelPlan(KernelPlan, RolePlan):
                 launch.at(addresses, here)
             return out
 
-        # They are read and written as long as there is the call.
+        # The call keeps its operands alive.
         launched.operands = (*inputs, *between)  # type: ignore[attr-defined]
         return launched
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
-    """A tensor of a dtype that is only copied, as the kernel takes it."""
+    """A tensor of a dtype that is only copied, in the form that the kernel takes."""
     return tensor.view(torch.int8) if tensor.element_size() == 1 else tensor

@@ -1,4 +1,4 @@
-"""How much of an output one program of a kernel computes, as the configuration of a candidate."""
+"""The part of an output that one program computes, as the configuration of a candidate."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from convwright.core.candidate import Candidate, Config
 
 
 def launches(candidate: Candidate) -> int:
-    """How many kernels a call launches."""
+    """The number of kernels that a call launches."""
     return int(dict(candidate.config).get("launches", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTile:
-    """``columns`` elements of the output, in each of ``rows`` where there are any, by so many ``warps``."""
+    """``columns`` elements of the output, in each of ``rows`` rows if set, computed by ``warps`` warps."""
 
     rows: int
     columns: int

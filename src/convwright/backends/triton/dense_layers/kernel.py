@@ -1,12 +1,13 @@
-"""The kernels: a stack of 3x3 convolutions of few channels with ReLU, each of which reads all channels before it.
+"""The kernels: a stack of 3x3 convolutions of few channels with ReLU, each of which reads the input and all layers
+before it.
 
-One kernel computes a layer. Another gathers the gradient ahead of a layer's ReLU from those of all later layers, so
-that nothing is added up in memory; once all are there, a third computes the gradients of all weights and biases.
+One kernel computes a layer. Another computes the gradient before a layer's ReLU from the gradients of all later layers,
+without accumulation in memory. A third then computes the gradients of all weights and biases.
 
-A kernel reads the number of the layer and the sizes of the images from memory, so that it is compiled once for all of
-them. Layers are numbered from 0. Such whole numbers are stored in fp32; ``sizes`` holds the number of images, their
-height and their width. Images lie in planes: ``y`` has the channels of the input and then those of all layers, ``dz``
-only those of the layers. ``w`` has the weights of all layers and then all biases.
+A kernel reads the index of the layer and the sizes of the images from memory, so it is compiled once for all of them.
+Layers are numbered from 0. These integers are stored in fp32; ``sizes`` holds the number of images, their height and
+their width. Images are NCHW: ``y`` has the channels of the input and then of all layers, ``dz`` only those of the
+layers. ``w`` has the weights of all layers and then all biases.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -26,13 +27,13 @@ def _number(at):
 
 @triton.jit
 def _first_weight(layer, INPUTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Where the weights of a layer begin; for the number after the last one, the biases."""
+    """The offset of a layer's weights; for the index after the last layer, the offset of the biases."""
     return 9 * WIDTH * (INPUTS * layer + WIDTH * (layer * (layer - 1) // 2))
 
 
 @triton.jit
 def _tap(plane, pixel, h, v, down, right, there, H, W):
-    """What lies so far below and to the right of each pixel, in fp32; zeros outside of the image."""
+    """The values ``down`` rows below and ``right`` columns right of each pixel, in fp32, with zeros outside the image."""
     real = there & (h + down >= 0) & (h + down < H) & (v + right >= 0) & (v + right < W)
     return tl.load(plane + (pixel + (down * W + right)), mask=real, other=0.0).to(tl.float32)
 
@@ -42,7 +43,7 @@ def layer_output(
     number, dilations, sizes, w, y,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """The channels in ``y`` of the layer that ``number`` holds."""
+    """The channels in ``y`` of layer ``number``."""
     CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
     wait_for_the_kernel_ahead(OVERLAPS)
     H = _number(sizes + 1)
@@ -84,8 +85,8 @@ def layer_gradient(
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, OUTPUTS: tl.constexpr,
     OF_INPUT: tl.constexpr, LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """The channels in ``dz`` of the layer that ``number`` holds: the gradient ahead of its ReLU. With OF_INPUT the
-    gradient ``dx`` of the stack's input, for which ``number`` holds -1, a channel in each program.
+    """The channels in ``dz`` of layer ``number``: the gradient before its ReLU. With OF_INPUT, the gradient ``dx`` of
+    the stack's input, one channel per program; ``number`` is then -1.
 
     ``last_w`` are the weights of the 1x1 convolution that reads all channels, and ``dy`` is the gradient of its output.
     """
@@ -139,8 +140,8 @@ def weight_gradients(
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, JOBS: tl.constexpr, TOGETHER: tl.constexpr,
     LANES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of all weights and biases, as they lie in ``w``, for each part of the pixels: the fourth of
-    ``sizes`` times LANES of them. A job is a layer and the first of TOGETHER channels that it reads."""
+    """The gradients of all weights and biases, in the order of ``w``, for each part of the pixels; a part has the
+    fourth of ``sizes`` times LANES pixels. A job is a layer and the first of TOGETHER channels that it reads."""
     CHANNELS: tl.constexpr = INPUTS + WIDTH * DEPTH
     EACH: tl.constexpr = TOGETHER * 9
     wait_for_the_kernel_ahead(OVERLAPS)
@@ -165,7 +166,7 @@ def weight_gradients(
         pixel = place % (H * W)
         h = pixel // W
         v = pixel % W
-        # A channel's pixel is read once; the taps move the gradient in place of it, for all channels together.
+        # Each pixel of a channel is read once, and the taps shift the gradient instead, for all channels together.
         gradients = ()
         for k in tl.static_range(WIDTH):
             plane = dz + (n * (WIDTH * DEPTH) + WIDTH * layer + k) * (H * W)

@@ -1,5 +1,4 @@
-"""A stack of dense layers and its gradients: kernels that are compiled once, and their launches for images of one
-size."""
+"""A stack of dense layers and its gradients: kernels that are compiled once, and their launches for one image size."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from convwright.core.dtype import DType
 from convwright.errors import Refused
 
 _DTYPES = (DType.FP32, DType.FP16, DType.BF16)
-# Wider layers are matrices enough for other kernels.
+# Wider layers run well as matrix products.
 _WIDEST = 4
 _WARPS = 4
-_PIXELS, _LANES = 256, 128  # of an image that a program computes, and for which it adds up weights' gradients at a time
-# A thread adds up so many weights' gradients of each of its pixels: more would not fit into its registers.
-_WEIGHTS_AT_ONCE = 36
-# Programs that keep a large GPU busy with weights.
+_PIXELS, _LANES = 128, 128  # of an image that a program computes, and for which it adds up weights' gradients at a time
+# Weight gradients that a thread accumulates per pixel; more would not fit its registers.
+_WEIGHTS_AT_ONCE = 108
+# Programs that keep a large GPU busy with weight gradients.
 _PROGRAMS = 4096
-_NUMBERS = ("fp32", 4)  # with its alignment: any of a table's numbers may be pointed to
+_NUMBERS = ("fp32", 4)  # with its alignment: a pointer may point to any number of a table
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """3x3 convolutions with ReLU, of ``width`` channels each, that read ``inputs`` channels and those of all layers
-    before them, and a 1x1 convolution of all channels to ``outputs``."""
+    """3x3 convolutions with ReLU, of ``width`` channels each, that read ``inputs`` channels and all layers before them,
+    and a 1x1 convolution of all channels to ``outputs``."""
 
     inputs: int
     width: int
@@ -49,7 +48,7 @@ class Layers:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Those of the weights of all layers but the last."""
+        """The shapes of the weights of all layers but the last."""
         return [(self.width, self.inputs + self.width * layer, 3, 3) for layer in range(self.depth)]
 
 
@@ -60,7 +59,9 @@ class DenseKernels:
         if device.kind != "cuda" and not interpreting():
             raise Refused(f"the kernels of dense layers need an NVIDIA GPU, got {device.name}")
         if layers.width > _WIDEST or dtype not in _DTYPES:
-            raise Refused(f"the kernels of dense layers serve up to {_WIDEST} channels each, stored in 32 bits or 16")
+            raise Refused(
+                f"the kernels of dense layers need at most {_WIDEST} channels per layer, in 32-bit or 16-bit floats"
+            )
         self.layers, self._dtype, self._device = layers, dtype, device
         self.together = max(1, _WEIGHTS_AT_ONCE // (9 * layers.width))
         jobs = [
@@ -98,7 +99,7 @@ class DenseKernels:
         }
 
     def launch(self, name: str, blocks: int) -> Launch:
-        """One of the kernels, ready to run in so many blocks."""
+        """One of the kernels, ready to run in ``blocks`` blocks."""
         compiled = self._compiled.get(name)
         if isinstance(compiled, DriverLaunch):
             return DriverLaunch(replace(compiled.binary, blocks=blocks), self._device)
@@ -107,13 +108,13 @@ class DenseKernels:
 
 
 class DenseLayers:
-    """The kernels for ``images`` (N, H, W), called with tensors that lie in planes, on one device."""
+    """The kernels for ``images`` (N, H, W), called with NCHW tensors, on one device."""
 
     def __init__(self, kernels: DenseKernels, images: tuple[int, int, int]) -> None:
         layers, (count, height, width) = kernels.layers, images
         largest = prod(images) * max(layers.channels, layers.outputs)
         if not 0 < largest < 2**31:
-            raise Refused(f"the kernels of dense layers serve from 1 to 2^31 - 1 elements, got {largest:,}")
+            raise Refused(f"the kernels of dense layers need 1 to 2^31 - 1 elements, got {largest:,}")
         self._kernels, self._layers, self._images = kernels, layers, images
         self._blocks = count * -(-height * width // _PIXELS)
         self._counts = [*map(prod, layers.shapes), layers.width * layers.depth]
@@ -137,7 +138,7 @@ class DenseLayers:
 
     def outputs(self, y: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """Fill ``y``, whose first channels are the input, by all layers but the last. ``parameters`` are the weight and
-        the bias of each in turn. Returns them as ``gradients`` takes them."""
+        the bias of each layer in turn. Returns them in the form that ``gradients`` takes."""
         packed = torch.cat([each.reshape(-1) for each in (*parameters[::2], *parameters[1::2])])
         for layer in range(self._layers.depth):
             self._run(self._output, layer, packed, y)
@@ -146,8 +147,8 @@ class DenseLayers:
     def gradients(
         self, dy: Tensor, y: Tensor, packed: Tensor, last_weight: Tensor, *, of_input: bool
     ) -> tuple[Tensor | None, list[Tensor]]:
-        """Those of the stack's input, if wanted, and of the parameters of all layers but the last, from ``dy``, the
-        gradient of the last one's output."""
+        """The gradients of the stack's input, if wanted, and of the parameters of all layers but the last, from ``dy``,
+        the gradient of the last layer's output."""
         layers, (count, *sizes) = self._layers, self._images
         dz = y.new_empty((count, layers.width * layers.depth, *sizes))
         dx = y.new_empty((count, layers.inputs, *sizes)) if of_input else None

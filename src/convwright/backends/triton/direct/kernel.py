@@ -1,12 +1,12 @@
-"""The kernel: a forward convolution with few channels, each of whose elements one thread sums up by itself.
+"""The kernel: a forward convolution with few channels, in which each thread sums its outputs by itself.
 
-No matrix is multiplied, so nothing is wasted on a tile's idle columns; what is read is read once from memory, and
-again from the cache for other taps. A thread computes several rows of the output that lie one dilation apart, of some
-channels: what the last tap reads for one of them, the tap before reads for the next. Where an image has too few
-elements to keep a GPU busy, the input channels are split among the warps of a block, whose sums are added up at the
-end. Of a volume a thread's rows lie in one plane, and the planes that taps read for it are summed up one after another,
-as channels are. The gradient of an input is such a convolution of dy, which may be multiplied, where it is read, by an
-activation's derivative; with strides it is one for each phase of the input's pixels, and a thread computes all of them.
+There is no matrix product, so no idle columns of tiles. Inputs are read once from memory and again from the cache for
+other taps. A thread computes several output rows that are one dilation apart, for some channels: the last tap of one
+row reads the same input as the tap before for the next row. If an image is too small to keep a GPU busy, the warps of a
+block split the input channels, and add their sums at the end. In 3-D the rows of a thread are in one plane, and the
+input planes of its taps are summed one after another, as channels are. An input gradient is such a convolution of dy,
+which may be multiplied by an activation's derivative when it is read. With strides it is one convolution per phase of
+the input's pixels, and a thread computes all phases.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -19,12 +19,12 @@ from convwright.backends.triton.activation import activated, derived
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.loading import loaded
 
-# What a thread sums up: some rows of the output, over all channels and taps.
+# The sums of a thread: some rows of the output, over all channels and taps.
 
 
 @triton.jit
 def _tap(w, r, s, W_R: tl.constexpr, W_S: tl.constexpr, R: tl.constexpr, S: tl.constexpr, FLIP: tl.constexpr):
-    """A weight's place for one of the taps in the order in which they read."""
+    """The offset of a tap's weight, with taps in the order in which they are read."""
     return w + ((R - 1 - r if FLIP else r) * W_R + (S - 1 - s if FLIP else s) * W_S)
 
 
@@ -35,7 +35,7 @@ def _added(
     READ: tl.constexpr,
 ):
     # fmt: on
-    """The sums with what was read of row READ, and ``taps`` is what that column's taps weigh, (r, k)."""
+    """The sums plus the contribution of input row READ. ``taps`` are the weights (r, k) of this column of taps."""
     more = ()
     for row in tl.static_range(ROWS):
         for k in tl.static_range(OUTPUTS):
@@ -57,13 +57,14 @@ def _with_column(
     OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """The sums with one column of taps of one more input channel, or of one plane of it, where it is ``there``, which
-    RAGGED says need not be so on every lane. ``at`` is where its first row's first tap reads, ``w`` are its weights."""
+    """The sums plus one column of taps of one more input channel, or of one plane of it, on lanes where it is ``there``
+    (on all lanes unless RAGGED). ``at`` is the offset that the first tap reads for the first row, ``w`` are the
+    weights."""
     taps = ()
     for r in tl.static_range(R):
         tap = _tap(w, r, s, W_R, W_S, R, S, FLIP)
         for out in tl.static_range(OUTPUTS):
-            # Beyond the last channel that one is read again.
+            # After the last channel, that channel is read again.
             k = tl.minimum(k_first + out, K - 1) if K % OUTPUTS else k_first + out
             weight = tl.load(tap + k * W_K, mask=there, other=0.0) if RAGGED else tl.load(tap + k * W_K)
             taps += (weight.to(tl.float32),)
@@ -93,8 +94,8 @@ def _over_channels(
     LARGE: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """The sums with all input channels. (d, h, v) is where the first row's first tap reads, and ``at`` that place in
-    the first channel."""
+    """The sums over all input channels. (d, h, v) is the position that the first tap reads for the first row, and
+    ``at`` its offset in the first channel."""
     for step in tl.range((C + SPLIT - 1) // SPLIT * T):
         c = (step // T if T > 1 else step) * SPLIT + group
         plane = c * X_C
@@ -138,8 +139,8 @@ def sums_of_rows(
     LARGE: tl.constexpr, OUTPUTS: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """For phases A, B and E of the three dimensions and for each of ROWS rows, each of OUTPUTS channels: sums in fp32
-    over every SPLIT-th input channel, of which ``group`` is the first."""
+    """Sums in fp32 over every SPLIT-th input channel, beginning with ``group``, for phases A, B and E of the three
+    dimensions, each of ROWS rows and each of OUTPUTS channels."""
     T: tl.constexpr = PHASES_D[A][0]
     R: tl.constexpr = PHASES_H[B][0]
     S: tl.constexpr = PHASES_W[E][0]
@@ -184,8 +185,8 @@ def sums_of_rows(
 
 @triton.jit
 def _place(unit, g, G: tl.constexpr, Q: tl.constexpr, ACROSS: tl.constexpr, CHANNELS_LAST: tl.constexpr):
-    """The group and the column of each lane, whose place among all of a row is ``unit``. Behind the last one comes a
-    column that is not there, or the last group again."""
+    """The group and the column of each lane from ``unit``, its index in a row. After the last one comes a column
+    outside the image, or the last group again."""
     q = unit
     if ACROSS:
         g = unit % G if CHANNELS_LAST else tl.minimum(unit // Q, G - 1)
@@ -195,7 +196,7 @@ def _place(unit, g, G: tl.constexpr, Q: tl.constexpr, ACROSS: tl.constexpr, CHAN
 
 @triton.jit
 def _total(sums, SPLIT: tl.constexpr, BQ: tl.constexpr):
-    """Those of the groups of lanes added up."""
+    """The sums of all groups of lanes, added."""
     return tl.sum(tl.reshape(sums, (SPLIT, BQ)), axis=0) if SPLIT > 1 else sums
 
 
@@ -211,7 +212,7 @@ def _write(
     OUTPUTS: tl.constexpr, TOGETHER: tl.constexpr,
 ):
     # fmt: on
-    """The results of phases B of the rows and E, with TOGETHER the next one too, of the columns."""
+    """The results of phase B of the rows and phase E of the columns (with TOGETHER, also the next phase)."""
     q = column * (UP_W // TOGETHER) + E
     for row in tl.static_range(ROWS):
         h = (p + row * GAP) * UP_H + B
@@ -258,15 +259,15 @@ def direct(
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
-    DERIVATIVE x is multiplied by that of this activation at z, which lies as x does, and is None without.
+    DERIVATIVE, x is multiplied by the derivative of this activation at z, which has x's layout; otherwise z is None.
 
-    X_*, W_* and Y_* are strides; WIDE makes offsets 64 bits wide. Each dimension's PHASES take turns along y, each with
-    its number of taps, how far ahead of a window's place the first one reads, and where the first one lies in the
-    weight; a convolution has one. A program computes of each phase OUTPUTS channels of each group, BQ columns of ROWS
-    rows that are GAP apart; what is read for each lies APART dilations behind what is read for the one before. Each of
-    SPLIT groups of lanes sums up as many of the input channels. ACROSS groups lanes run, through the columns of one
-    after those of another, or, with CHANNELS_LAST, through all groups of one column after another. The columns of taps
-    of a LARGE filter are a loop. TOGETHER phases of columns are written as one.
+    X_*, W_* and Y_* are strides; WIDE selects 64-bit offsets. Along y each dimension alternates between its PHASES,
+    each with a number of taps, the offset of its first tap, and that tap's place in the weight; a convolution has one
+    phase. For each phase a program computes OUTPUTS channels of each group, and BQ columns of ROWS rows that are GAP
+    apart; their inputs are APART dilations apart. SPLIT groups of lanes sum equal shares of the input channels. Lanes
+    run across ACROSS groups: through the columns of one group after another, or, with CHANNELS_LAST, through all groups
+    of one column after another. The columns of taps of a LARGE filter are a loop. TOGETHER phases of columns are stored
+    together.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     UP_D: tl.constexpr = len(PHASES_D)
@@ -279,7 +280,7 @@ def direct(
     COLUMNS: tl.constexpr = (UNITS + BQ - 1) // BQ
     K_BLOCKS: tl.constexpr = (K + OUTPUTS - 1) // OUTPUTS
 
-    # Programs for other channels, which read the same pixels, lie side by side.
+    # Programs for other channels, which read the same pixels, are adjacent.
     program = tl.program_id(0)
     k_first = 0
     if K_BLOCKS > 1:

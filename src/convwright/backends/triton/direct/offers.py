@@ -1,7 +1,7 @@
-"""Convolutions with few channels in each group, by sums that are no matrix product: what is served, the strips that
-threads compute, and what is launched.
+"""Convolutions with few channels in each group, without a matrix product: supported problems, strips of threads,
+launches.
 
-Gradients of inputs are served too. Their dy may be multiplied by an activation's derivative.
+Input gradients are supported too. Their dy may be multiplied by an activation's derivative.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME = f"triton/{ALGORITHM}"
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = why_not_few(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -49,41 +49,40 @@ def candidate_of(problem: ConvProblem, strip: Strip) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Strip.of(candidate), sweep_of(candidate.problem), device)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 MOST_STRIPS = 8
-_MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # of as many rows, and of threads that compute as many columns of them
+_MOST_WITH_ROWS, _MOST_WITH_THREADS = 3, 2  # strips with equal rows, and with equal columns per thread among them
 _LANES = 32
-# Registers that sums and weights of a thread may take.
+# Registers of a thread for sums and weights.
 _MOST_REGISTERS = 160
-# What takes the compiler long: sums, more so where groups of warps add theirs up, which read weights lane by lane, too.
+# Bounds on compile time: sums, fewer if groups of warps add theirs, since these read weights lane by lane.
 _MOST_SUMS_OF_A_THREAD, _MOST_SPLIT_SUMS, _MOST_SPLIT_WEIGHTS = 32, 16, 64
-# Of a plane that is written out. With 84, twice, a kernel of 5x7 taps took the compiler 42 s.
+# In an unrolled plane. With 84, twice, a kernel of 5x7 taps took 42 s to compile.
 _MOST_READS = 40
-_MOST_WEIGHTS = 400  # of a plane of an input channel that are written out
-# Where output channels are so many that they are divided, to write them takes as long as all else.
+_MOST_WEIGHTS = 400  # unrolled weights of a plane of one input channel
+# If output channels are so many that they are divided, storing them takes as long as everything else.
 _MOST_SUMS_OF_A_PART = 16
-_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
-# To read what lies in as many lines of the cache as a warp has lanes, and to pack a weight ahead of the kernel.
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction per cycle
+# The costs of a load whose lanes are in different cache lines, and of packing a weight before the kernel.
 _CYCLES_APART, _PACKING_CYCLES = 8, 5000
-# A thread adds products up one by one. Of so many, a sum in four parts has half the error, which may decide whether the
-# kernel is allowed; so one that splits them stands among the first few.
+# A thread adds products one by one. For so many, a sum in four parts has half the error, which may decide whether the
+# policy allows the kernel. So one configuration with parts is among the first.
 _LONG_SUM, _PARTS_OF_LONG, _PLACE_OF_SPLIT = 256, 4, 3
-# How long a step over one channel waits for memory, however few warps there are.
+# The memory latency of a step over one channel, with few warps.
 _WAITING_CYCLES = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Strip(Configuration):
-    """What one block computes: ``bq`` columns of as many rows of an image as ``rows`` says, for ``outputs`` channels
-    of a group.
+    """The work of one block: ``bq`` columns of ``rows`` rows of an image, for ``outputs`` channels of a group.
 
-    The input channels are split among so many groups of its warps. ``across`` is 1 where its columns are those of all
-    groups of channels; ``packed`` where for these the weight was laid as those lie, side by side.
+    Groups of its warps split the input channels. ``across`` is 1 if its columns include all groups of channels;
+    ``packed`` if the weight is then stored with the groups adjacent.
     """
 
     rows: int
@@ -106,7 +105,7 @@ class Strip(Configuration):
         return sweep.read.shape[0] * depth * apart * spans * self.parts(sweep)
 
     def parts(self, sweep: Sweep) -> int:
-        """Into how many parts the output channels of a group are divided."""
+        """The number of parts of a group's output channels."""
         return -(-sweep.outputs // self.outputs)
 
 
@@ -125,8 +124,8 @@ STRIPS = (
 
 
 def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> tuple[Strip, ...]:
-    """The ``count`` strips that should be fastest, by estimate, the best first, and few alike: where the weight may be
-    packed, both ways are among them; where a sum is long, one that splits it."""
+    """The ``count`` strips with the lowest estimates, best first, with few similar ones. If packing the weight is
+    possible, both variants are included; for a long sum, one strip that splits it."""
     filled = (filled_strip(strip, sweep) for strip in STRIPS)
     fitting = [each for strip in filled if strip is not None for each in _ways(strip, sweep)]
     most = count if len({strip.packed for strip in fitting}) < 2 else count * 3 // 4
@@ -147,15 +146,15 @@ def best_strips(sweep: Sweep, device: DeviceFacts, count: int = MOST_STRIPS) -> 
 
 
 def _ways(strip: Strip, sweep: Sweep) -> Iterator[Strip]:
-    """With the weight as it lies, and packed where lanes run along it otherwise far apart."""
+    """With the weight unpacked, and packed if lanes would read it with a large stride."""
     yield strip
     if sweep.in_lanes_only and sweep.groups > 1:
         yield replace(strip, packed=1)
 
 
 def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
-    """With as many output channels as a thread has registers for, all parts of a group alike; None where it does not
-    serve."""
+    """The strip with as many output channels as fit a thread's registers, in equal parts of a group; None if none fit.
+    """
     if sweep.groups == 1 if strip.across else sweep.in_lanes_only:
         return None
     most = min(_most_outputs(strip, sweep), sweep.outputs)
@@ -167,19 +166,19 @@ def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
 
 
 def has_loop(strip: Strip, sweep: Sweep) -> bool:
-    """Whether the columns of taps are a loop: written out they would be read by too many instructions."""
+    """Whether the columns of taps are a loop, because unrolled they would take too many load instructions."""
     return _reads(strip, sweep) > _MOST_READS
 
 
 def _reads(strip: Strip, sweep: Sweep, columns: int | None = None) -> int:
-    """Instructions that read the input of a plane, or of so many columns of taps."""
+    """Load instructions for the input of a plane, or of ``columns`` columns of taps."""
     _, apart = sweep.spacing
     windows = [(R, columns or S) for T, R, S in sweep.windows() if T]
     return sweep.columns_together * sum(((strip.rows - 1) * apart + R) * S for R, S in windows)
 
 
 def compile_s(strip: Strip, sweep: Sweep) -> float:
-    """Everything is there twice, with masks and without."""
+    """Estimated compile time. Everything is compiled twice, with masks and without."""
     columns = 1 if has_loop(strip, sweep) else None
     weights = strip.outputs * sum(R * (columns or S) for T, R, S in sweep.windows() if T)
     reads, writes = 2 * _reads(strip, sweep, columns), strip.rows * strip.outputs
@@ -187,7 +186,7 @@ def compile_s(strip: Strip, sweep: Sweep) -> float:
 
 
 def _most_outputs(strip: Strip, sweep: Sweep) -> int:
-    """With which it is compiled soon, and into registers."""
+    """The most output channels with a short compile time and without spilled registers."""
     _, rows, _ = (track.most_taps for track in sweep.tracks)
     weights = sum(R * (1 if has_loop(strip, sweep) else S) for T, R, S in sweep.windows() if T)
     sums = strip.rows * sweep.columns_together
@@ -202,7 +201,7 @@ def _most_outputs(strip: Strip, sweep: Sweep) -> int:
 
 
 def cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the strips that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop strips that cannot win."""
     _, apart = sweep.spacing
     warps = -(-strip.blocks(sweep) // sm_count(device)) * strip.warps
     busy = 0.0
@@ -222,16 +221,16 @@ def cycles(strip: Strip, sweep: Sweep, device: DeviceFacts) -> float:
     return busy
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, strip: Strip) -> int:
-    """How many programs one launch needs."""
+    """The number of programs of one launch."""
     return strip.blocks(sweep_of(problem))
 
 
 def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
     sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
     gap, apart = sweep.spacing
     epilogue = Epilogue() if backward else problem.epilogue
@@ -249,7 +248,7 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
 
 
 def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
-    """Of each dimension its sizes and windows, and of a phase's taps how far they lie apart in the weight."""
+    """For each dimension, sizes and windows, and the distance of a phase's taps in the weight."""
     told: dict[str, object] = {}
     names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
     for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
@@ -263,13 +262,13 @@ def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
-    """What the driver is asked to launch for ``candidate``."""
+    """The kernel to launch."""
     from convwright.backends.triton.direct.kernel import direct
 
     problem, strip = candidate.problem, Strip.of(candidate)
     sweep, nbytes = sweep_of(problem), problem.dtype.nbytes
-    # Told of an alignment, the compiler gives each thread neighbours to read at once. What another tap reads may begin
-    # elsewhere: where that is not aligned, lanes that read one element each at a time are faster.
+    # With a known alignment the compiler gives each thread adjacent elements for vector loads. If the input of other
+    # taps is not aligned, lanes that read one element each are faster.
     aligned = sweep.read_together * nbytes
     read, written = (max(nbytes, min(each.alignment, aligned)) for each in (sweep.read, sweep.written))
     if sweep.columns_together > 1:

@@ -1,4 +1,4 @@
-"""The kernel for few channels made ready for one problem."""
+"""The plan of the kernel for few channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DirectPlan(SingleKernelPlan):
 
 
 class DirectGradientPlan(RarePlan):
-    """Runs one that multiplies dy by an activation's derivative."""
+    """Runs a configuration that multiplies dy by an activation's derivative."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -29,7 +29,7 @@ class DirectGradientPlan(RarePlan):
 
 
 def _laid(candidate: Candidate, weight: Tensor) -> Tensor:
-    """The weight itself, which is read by its strides, or with its groups last."""
+    """The weight itself, which is read by its strides, or a copy with its groups last."""
     if not dict(candidate.config).get("packed"):
         return weight
     return weight.reshape(candidate.problem.groups, -1, *weight.shape[1:]).movedim(0, -1).contiguous()

@@ -1,5 +1,5 @@
 """One generated kernel for each expression or copy.
 
-Input: a pointwise or copy problem. Output: candidates, kernels as text, plans. Read ``walk`` (how operands are walked
-through), ``source`` (expression → Triton source) and ``backend`` first.
+Input: a pointwise or copy problem. Output: candidates, kernels as text, plans. Read ``walk`` (the order of operands),
+``source`` (expression → Triton source) and ``backend`` first.
 """

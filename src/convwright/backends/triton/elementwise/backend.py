@@ -10,7 +10,7 @@ from convwright.core.kinds.pointwise import PointwiseProblem
 
 
 class TritonElementwise(RoleKernels):
-    """One kernel for each expression, or copy, whose source is generated; several where programs share long rows."""
+    """One generated kernel per expression or copy; several if programs share long rows."""
 
     algorithm = ALGORITHM
     offers = staticmethod(offers)
@@ -20,6 +20,6 @@ class TritonElementwise(RoleKernels):
         return kernel_calls(candidate)
 
     def overwrites(self, candidate: Candidate) -> frozenset[str]:
-        """What lies as the output does: a program loads all its elements of it, once, before it stores any."""
+        """Operands with the output's layout: a program loads all its elements of them, once, before it stores any."""
         problem = candidate.problem
         return problem.elementwise if isinstance(problem, PointwiseProblem) else frozenset()

@@ -1,4 +1,4 @@
-"""Expressions and copies by generated kernels: what is served, and what a kernel is launched with."""
+"""Expressions and copies by generated kernels: supported problems and launches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from convwright.core.kinds.pointwise import PointwiseProblem
 
 ALGORITHM = "elementwise"
 NAME = f"triton/{ALGORITHM}"
-# As the times that kernels took, more than what moving their operands takes, on no GPU yet: for an order among tiles.
+# Factors on the time of moving the operands. Not measured yet; they only order tiles.
 _LEAST_US, _TIMES, _TIMES_UNALIGNED = 2.0, 1.2, 4.0
 
 
 def offers(problem: PointwiseProblem | CopyProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """Every tile worth trying, or why none can serve."""
+    """Every tile worth trying, or the reason why none supports the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -38,17 +38,17 @@ def offers(problem: PointwiseProblem | CopyProblem, device: DeviceFacts) -> Iter
 
 
 def refusal_reason(problem: PointwiseProblem | CopyProblem) -> str | None:
-    """Why a generated kernel cannot compute ``problem``, or None where it can."""
+    """Why a generated kernel cannot compute ``problem``; None if it can."""
     stored, rounded = {spec.dtype for spec in problem.operands.values()}, _rounded_to(problem)
     computed = stored if len(stored) > 1 or isinstance(problem, PointwiseProblem) else ()
     reason = why_not_served(problem, computed=computed, rounded=rounded)
     if reason is not None:
         return reason
-    return None if rounded <= {*DTYPES} else "rounds to fp32, fp16 and bf16 inside an expression, not to fp64"
+    return None if rounded <= {*DTYPES} else "rounds only to fp32, fp16 and bf16 inside an expression, got fp64"
 
 
 def _rounded_to(problem: PointwiseProblem | CopyProblem) -> set[DType]:
-    """The dtypes that a value is rounded to."""
+    """The dtypes to which a value is rounded."""
     if isinstance(problem, CopyProblem):
         return set() if problem.x.dtype is problem.y.dtype else {problem.y.dtype}
     return {step.dtype for step in steps(problem.expression) if isinstance(step, Cast)} | {problem.y.dtype}
@@ -67,12 +67,12 @@ def _estimated_us(problem: PointwiseProblem | CopyProblem, walk: Walk, tile: Til
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch, in its order."""
+    """The kernels to launch, in order."""
     return tuple(kernel_call(candidate, launch) for launch in range(Tile.of(candidate).launches))
 
 
 def kernel_call(candidate: Candidate, launch: int = 0) -> KernelCall:
-    """One of these. Operands are named by their places."""
+    """One of these kernels. Operands are named by their indices."""
     problem, tile = candidate.problem, Tile.of(candidate)
     walk = Walk.of(problem)
     precise = walk.y.dtype is DType.FP32 and not interpreting()
@@ -86,6 +86,6 @@ def kernel_call(candidate: Candidate, launch: int = 0) -> KernelCall:
 
 
 def _stored(dtype: DType) -> DType:
-    """What a kernel is told of a dtype: one that it only copies, and GPUs may not know, is as good as any other of its
-    size."""
+    """The dtype that the kernel is compiled for. A dtype that is only copied, and that the GPU may not support, is
+    replaced by another of its size."""
     return DType.INT8 if dtype.narrow else dtype

@@ -35,7 +35,7 @@ from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahe
 
 @triton.jit
 def {NAME}('''
-# Functions that take whether their result has to be as exact as fp32 is.
+# Functions with an argument that says whether the result must be exact in fp32.
 _PRECISE = frozenset({"div", "sqrt", "exp", "tanh", "sigmoid", "silu", "hardsigmoid", "hardswish"})
 _IN_TRITON = {"abs": "tl.abs", "rsqrt": "tl.rsqrt", "erf": "tl.erf", "where": "tl.where"}
 _DTYPES = {"fp32": "tl.float32", "fp16": "tl.float16", "bf16": "tl.bfloat16"}
@@ -43,8 +43,8 @@ _OFFSETS_32_BITS = 2**31
 
 
 def source(walk: Walk, tile: Tile, *, precise: bool, launch: int = 0) -> str:
-    """The source of a kernel, of which a tile may need several ``launches``: every size and stride is a number in it,
-    which the compiler divides and vectorises by."""
+    """The source of one kernel; a tile may need several ``launches``. Every size and stride is a literal, so that the
+    compiler can simplify divisions and vectorise."""
     pointers = [*(f"p{place}" for place in range(len(walk.reads))), "y", *(["sums"] if tile.parts > 1 else [])]
     lines = [f"{_HEAD}{', '.join(pointers)}, OVERLAPS: tl.constexpr):"]
     body = ["wait_for_the_kernel_ahead(OVERLAPS)", *_places(walk, tile, tile.parts_of(walk, launch))]
@@ -58,7 +58,7 @@ def source(walk: Walk, tile: Tile, *, precise: bool, launch: int = 0) -> str:
 
 
 def _places(walk: Walk, tile: Tile, parts: int) -> Iterator[str]:
-    """The coordinates of a program's elements along each dimension, c0, c1, …, and where there are such."""
+    """The coordinates of a program's elements along each dimension, c0, c1, …, and which elements exist."""
     wide = ".to(tl.int64)" if _is_wide(walk) else ""
     yield f"program = tl.program_id(0){wide}"
     if parts > 1:
@@ -93,7 +93,7 @@ def _places(walk: Walk, tile: Tile, parts: int) -> Iterator[str]:
 
 
 def _in_a_row(walk: Walk, tile: Tile) -> Iterator[str]:
-    """The coordinates inside a row, of which a program has the whole, or some from ``start`` on, in its part."""
+    """The coordinates inside a row. A program has the whole row, or elements from ``start`` on in its part."""
     yield f"at = tl.arange(0, {tile.columns})[None, :]"
     if tile.cuts_rows(walk):
         yield f"at = start + at{'.to(tl.int64)' if _is_wide(walk) else ''}"
@@ -105,7 +105,7 @@ def _in_a_row(walk: Walk, tile: Tile) -> Iterator[str]:
 
 
 def _divided(walk: Walk, first: int) -> Iterator[str]:
-    """What ``at`` counts, as coordinates along the dimensions from ``first`` on."""
+    """The index ``at`` as coordinates along the dimensions from ``first`` on."""
     inner = 1
     for place, dim in reversed([*enumerate(walk.dims)][first:]):
         quotient = "at" if inner == 1 else f"at // {inner}"
@@ -119,7 +119,7 @@ def _load(walk: Walk, tile: Tile, place: int) -> str:
 
 
 def _where(walk: Walk, tile: Tile, place: int | None) -> tuple[str, str]:
-    """Where an operand's elements lie, and which of them there are; ``place`` None is the output."""
+    """The offsets of an operand's elements, and which elements exist. ``place`` None is the output."""
     if not tile.rows and walk.is_flat(place):
         return "at", "kept" if walk.y.numel % tile.columns else ""
     terms, there = [], list[str]()
@@ -140,19 +140,19 @@ def _where(walk: Walk, tile: Tile, place: int | None) -> tuple[str, str]:
 
 
 def _mask(walk: Walk, tile: Tile, place: int) -> str | None:
-    """The name of what says which elements there are along a dimension; None where there are all."""
+    """The name of a dimension's mask; None if all its elements exist."""
     if walk.row and place > walk.outer:
         return None if tile.fills_rows(walk) else "in_row"
     return f"kept{place}" if walk.dims[place].size % _lanes(walk, tile, place) else None
 
 
 def _lanes(walk: Walk, tile: Tile, place: int) -> int:
-    """How many elements of a dimension a program has."""
+    """The number of elements of a dimension that a program has."""
     return {len(walk.dims) - 1: tile.columns, rows_of(walk): tile.rows}.get(place, 1)
 
 
 def _along(dim: Dim, dim_place: int, place: int | None) -> tuple[list[str], list[str]]:
-    """What an operand's offset has of one dimension, and which of its elements there are."""
+    """The terms of one dimension in an operand's offset, and the conditions on its elements."""
     coordinate = f"c{dim_place}"
     if place is None:
         return [_times(coordinate, dim.stride)] if dim.size > 1 and dim.stride else [], []
@@ -164,7 +164,7 @@ def _along(dim: Dim, dim_place: int, place: int | None) -> tuple[list[str], list
             conditions.append(f"{coordinate} >= {step.before}")
         if step.before + step.size < dim.size:
             conditions.append(f"{coordinate} < {step.before + step.size}")
-    # What a mask says of a dimension the offset has to have the shape for.
+    # The offset must have the shape of the mask.
     is_there = conditions or (step.stride and (dim.size > 1 or step.before))
     return [_times(at, step.stride)] if is_there else [], conditions
 
@@ -174,19 +174,19 @@ def _times(coordinate: str, stride: int) -> str:
 
 
 def _is_wide(walk: Walk) -> bool:
-    """Whether an offset takes more than 32 bits."""
+    """Whether an offset needs more than 32 bits."""
 
     def reached(spec: TensorSpec) -> int:
         return sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
 
-    padded = sum(dim.stride * dim.size for dim in walk.dims)  # also what a mask leaves out is computed
+    padded = sum(dim.stride * dim.size for dim in walk.dims)  # masked elements are computed too
     count = prod(dim.size for dim in walk.dims)
     return max(*map(reached, walk.reads), reached(walk.y), padded, 2 * count) >= _OFFSETS_32_BITS // 2
 
 
 def _passes(walk: Walk, tile: Tile, launch: int, *, precise: bool) -> Iterator[str]:
-    """A row that is cut is read once for each level of reductions, and once for the output. Where several programs have
-    parts of it, each of these is a launch, before which the others have stored what they reduced."""
+    """A row that is cut is read once per level of reductions, and once for the output. If several programs share a row,
+    each of these is a launch, and the launch before has stored its reductions."""
     known = dict[Expression, None]()
     if tile.parts > 1:
         yield f"row = {_row_number(walk)}"
@@ -209,7 +209,7 @@ def _passes(walk: Walk, tile: Tile, launch: int, *, precise: bool) -> Iterator[s
 def _reducing(
     level: Iterable[Apply], known: Container[Expression], walk: Walk, tile: Tile, *, precise: bool
 ) -> Iterator[str]:
-    """What each lane of a tile has of reductions, in their variables."""
+    """The reductions of each lane of a tile, in their variables."""
     body = [*_in_a_row(walk, tile)]
     body += _arithmetic(walk, tile, _needed([step.arguments[0] for step in level], known), precise=precise)
     for step in level:
@@ -222,13 +222,13 @@ def _reducing(
 
 
 def _loop(body: Iterable[str], walk: Walk, tile: Tile) -> Iterator[str]:
-    """Over the part of a row that a program has."""
+    """A loop over a program's part of a row."""
     yield f"for start in range(0, {tile.part_size(walk)}, {tile.columns}):"
     yield from (f"    {line}" for line in body)
 
 
 def _row_number(walk: Walk) -> str:
-    """Which of all rows those of a tile are."""
+    """The indices of a tile's rows among all rows."""
     sizes = [dim.size for dim in walk.dims[: walk.outer + 1]]
     return " + ".join(_times(f"c{place}", prod(sizes[place + 1 :])) for place in range(len(sizes)))
 
@@ -247,13 +247,13 @@ def _loaded_parts(step: Apply, walk: Walk, tile: Tile) -> str:
 
 
 def _parts(step: Apply, walk: Walk, tile: Tile) -> str:
-    """Where the parts of a reduction begin in the workspace."""
+    """The offset of a reduction's parts in the workspace."""
     every = reductions(walk.expression)
     return f"sums + (row * {len(every)} + {every.index(step)}) * {tile.parts}"
 
 
 def _needed(wanted: Iterable[Expression], known: Container[Expression]) -> tuple[Expression, ...]:
-    """The steps that lead to ``wanted`` from what is known and from operands."""
+    """The steps that lead from known values and operands to ``wanted``."""
     found = dict[Expression, None]()
     for step in wanted:
         if step not in known:
@@ -293,17 +293,17 @@ def _stored(walk: Walk, tile: Tile) -> Iterator[str]:
 
 
 def _neutral(step: Apply) -> str:
-    """What a reduction's value does not change by."""
+    """The neutral element of a reduction."""
     return 'float("-inf")' if step.operator == "max" else "0.0"
 
 
 def _in_row(given: str, step: Apply, walk: Walk, tile: Tile) -> str:
-    """What a reduction reads, without the lanes of a tile that are in no row."""
+    """The input of a reduction, without lanes that are in no row."""
     return given if tile.fills_rows(walk) else f"tl.where(in_row, {given}, {_neutral(step)})"
 
 
 def _over_lanes(step: Apply, given: str, walk: Walk, precise: bool) -> str:
-    """One value for each row of a tile, in a column of its own."""
+    """One value per row of a tile, as a column."""
     if step.operator == "mean":
         return f"of.div(of.row_sum({given}), {float(walk.row_size)!r}, {precise})"
     return f"of.row_{step.operator}({given})"

@@ -1,4 +1,4 @@
-"""How much of an output one program of a kernel computes."""
+"""The part of an output that one program computes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from convwright.core.candidate import Candidate, Config
 _THREADS_OF_A_WARP = 32
 _VECTOR_BYTES = 16
 _WARPS = 4
-# Elements of tiles with two dimensions, the first one the most promising.
+# Elements of two-dimensional tiles, the most promising first.
 _AREAS = (2048, 4096, 1024)
 _SQUARES = ((64, 64), (32, 32), (32, 128), (128, 32))
 _MOST_COLUMNS = 1024
-# A program holds a row of so many elements in registers: 64 numbers of an operand in each of 512 threads.
+# A program keeps a row of up to so many elements in registers: 64 elements of an operand in each of 512 threads.
 _MOST_OF_A_ROW = 2**15
-# What a program holds of longer rows, so that each thread has several loads under way, and its warps.
+# The elements of longer rows that a program has at a time, so that each thread has several loads in flight, and its
+# warps.
 _PARTS_OF_ROWS = ((8192, 16), (16384, 16), (4096, 8))
-# Fewer programs than this leave multiprocessors of a large GPU idle, so that several share a row.
+# With fewer programs, multiprocessors of a large GPU are idle, so several programs share a row.
 _ENOUGH_PROGRAMS = 512
-# Memory moves so many bytes at a time. Where fewer bytes of a row lie side by side, it moves some that are not read.
+# Memory transfers have this size. If fewer bytes of a row are contiguous, unused bytes are transferred too.
 _SECTOR_BYTES = 32
 _SIDE_BY_SIDE = (32, 64, 16)
 _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
@@ -32,12 +33,12 @@ _ELEMENTS_OF_A_WARP, _MOST_WARPS = 512, 16
 
 @dataclass(frozen=True, slots=True)
 class Tile(RoleTile):
-    """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``: those
-    lie along the dimension across which an operand is read, or else along the one before the last.
+    """``columns`` consecutive elements of the output. With ``rows``, columns of its last dimension; rows are along the
+    dimension across which an operand is read, or else along the last but one.
 
-    Where rows are reduced a program has all of a row in its columns, and ``rows`` of them. It has a longer row piece by
-    piece, or one of several ``parts`` of it: then one kernel follows another, so that all parts are reduced before a
-    result is needed.
+    If rows are reduced, a program has whole rows in its columns, and ``rows`` of them. A longer row is computed piece
+    by piece, or divided into ``parts``: then one kernel follows another, so that all parts are reduced before a result
+    is needed.
     """
 
     parts: int = 1
@@ -57,11 +58,11 @@ class Tile(RoleTile):
         return (*rows, ("columns", self.columns), ("warps", self.warps), *shared)
 
     def cuts_rows(self, walk: Walk) -> bool:
-        """Whether a row is more than a program has at a time."""
+        """Whether a program has only a piece of a row at a time."""
         return walk.row > 0 and walk.row_size > self.columns
 
     def part_size(self, walk: Walk) -> int:
-        """How many elements of a row are in a part, in whole tiles."""
+        """Elements of a row in one part, in whole tiles."""
         return -(-walk.row_size // (self.parts * self.columns)) * self.columns
 
     def fills_rows(self, walk: Walk) -> bool:
@@ -69,16 +70,17 @@ class Tile(RoleTile):
         return walk.row_size == self.parts * self.part_size(walk)
 
     def parts_of(self, walk: Walk, launch: int) -> int:
-        """Among how many programs a launch divides a row: the last one, of one element for each row, among none."""
+        """The number of programs that share a row in a launch. The last launch, if it has one element per row, has one.
+        """
         return 1 if walk.is_reduced and launch == len(walk.levels) else self.parts
 
     def workspace_bytes(self, walk: Walk) -> int:
-        """What the parts of all reductions take in fp32."""
+        """Bytes of the parts of all reductions, in fp32."""
         rows, reductions = prod(dim.size for dim in walk.dims[: walk.outer + 1]), sum(map(len, walk.levels))
         return 4 * rows * reductions * self.parts if self.parts > 1 else 0
 
     def programs(self, walk: Walk) -> int:
-        """How many of them cover the output."""
+        """The number of tiles that cover the output."""
         if not self.rows:
             return -(-walk.y.numel // self.columns)
         row_dim, count = rows_of(walk), 1
@@ -96,7 +98,7 @@ def rows_of(walk: Walk) -> int:
 
 
 def tiles(walk: Walk) -> list[Tile]:
-    """The few that are worth trying, the most promising first."""
+    """The few tiles that are worth trying, the most promising first."""
     if walk.row:
         return _whole_rows(walk) if walk.row_size <= _MOST_OF_A_ROW else _parts_of_rows(walk)
     if len(walk.dims) < 2:
@@ -105,7 +107,7 @@ def tiles(walk: Walk) -> list[Tile]:
 
 
 def _flat(walk: Walk) -> list[Tile]:
-    """So many elements that each thread reads 16 bytes at a time, once, twice or four times."""
+    """Sizes with which each thread reads 16 bytes at a time, once, twice or four times."""
     least = min(spec.dtype.nbytes for spec in (walk.y, *walk.reads))
     base = _WARPS * _THREADS_OF_A_WARP * _VECTOR_BYTES // least
     most = max(power_of_two(walk.y.numel), _THREADS_OF_A_WARP)
@@ -120,8 +122,8 @@ def _in_rows(walk: Walk) -> list[Tile]:
 
 
 def _whole_rows(walk: Walk) -> list[Tile]:
-    """Few rows of many elements, many of few; where rows lie side by side, so many that their neighbours are read
-    together."""
+    """Few rows of many elements, or many rows of few. If rows are adjacent in memory, enough of them to fill transfers.
+    """
     columns, most = power_of_two(walk.row_size), power_of_two(walk.dims[walk.outer].size)
     counts = [max(area // columns, 1) for area in _AREAS]
     if walk.is_side_by_side:
@@ -131,8 +133,7 @@ def _whole_rows(walk: Walk) -> list[Tile]:
 
 
 def _parts_of_rows(walk: Walk) -> list[Tile]:
-    """Of one row, and of more where their neighbours are read together. Several programs share a row where these are
-    few."""
+    """Parts of one row, or of more if adjacent rows share transfers. If rows are few, several programs share one."""
     run_bytes = walk.dims[-1].size * min(spec.dtype.nbytes for spec in walk.reads)
     together = walk.is_side_by_side or run_bytes < _SECTOR_BYTES
     rows = min(power_of_two(walk.dims[walk.outer].size), _SIDE_BY_SIDE[0]) if together else 1
@@ -141,13 +142,13 @@ def _parts_of_rows(walk: Walk) -> list[Tile]:
 
 
 def _shared(tile: Tile, walk: Walk) -> Tile:
-    """The tile with so many parts of a row that there are enough programs."""
+    """The tile with enough parts of a row to have enough programs."""
     most = min(_ENOUGH_PROGRAMS // tile.programs(walk), walk.row_size // tile.columns)
     return replace(tile, parts=2 ** (most.bit_length() - 1), launches=len(walk.levels) + 1) if most > 1 else tile
 
 
 def _crossing(walk: Walk) -> list[Tile]:
-    """Squares, or what is left of them where a dimension is short, with more of the other."""
+    """Squares, or, if a dimension is short, rectangles that are longer along the other."""
     columns, rows = power_of_two(walk.dims[-1].size), power_of_two(walk.dims[rows_of(walk)].size)
     found = []
     for high, wide in _SQUARES:

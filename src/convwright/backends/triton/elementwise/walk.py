@@ -1,4 +1,4 @@
-"""How a kernel walks through an output and the operands that are read for it, whatever their strides."""
+"""The order in which a kernel visits an output and its operands, for any strides."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from convwright.core.tensor_spec import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How one operand is read along one dimension: its stride, 0 where it is broadcast; how many of the output's
-    elements come before its first; and how many it has, None where it has one for each of the output's."""
+    """An operand's elements along one dimension: the stride (0 if broadcast), the number of the output's elements
+    before its first, and its number of elements (None if equal to the output's)."""
 
     stride: int
     before: int = 0
@@ -24,14 +24,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of the walk: its size, the output's stride, and a step for each operand that is read."""
+    """One dimension of the walk: its size, the output's stride, and a step for each operand."""
 
     size: int
     stride: int
     steps: tuple[Step, ...]
 
     def merged(self, inner: Dim) -> Dim | None:
-        """This dimension and the one inside it as one; None where an operand does not lie so."""
+        """This dimension and the one inside it as one; None if an operand's strides do not allow it."""
         pairs = [(self.stride, inner.stride)]
         for outer_step, inner_step in zip(self.steps, inner.steps, strict=True):
             if any(each.size is not None or each.before for each in (outer_step, inner_step)):
@@ -44,13 +44,13 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The dimensions of an output, the outermost in memory first, with as few of them as possible.
+    """The dimensions of an output, the outermost in memory first, merged where possible.
 
-    ``across`` is the one along which an operand lies side by side that does not along the last; None where there is
-    none, so that neighbours in the output are neighbours in every operand.
+    ``across`` is a dimension along which some operand is contiguous that is not contiguous along the last; None if
+    there is none, so that neighbours in the output are neighbours in every operand.
 
-    Where rows are reduced the last ``row`` dimensions are those of a row, and there is at least one before them. The
-    output has strides of 0 in a row that it has one element of.
+    If rows are reduced, the last ``row`` dimensions are inside a row, and there is at least one before them. An output
+    with one element per row has strides of 0 there.
     """
 
     expression: Expression
@@ -77,7 +77,7 @@ class Walk:
 
     @property
     def outer(self) -> int:
-        """The innermost dimension that is not in a row."""
+        """The innermost dimension that is not inside a row."""
         return len(self.dims) - self.row - 1
 
     @property
@@ -87,12 +87,12 @@ class Walk:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether the output has one element for each row."""
+        """Whether the output has one element per row."""
         return self.row > 0 and not any(dim.stride for dim in self.dims[self.outer + 1 :])
 
     @property
     def levels(self) -> tuple[tuple[Apply, ...], ...]:
-        """The reductions: those that need no other, then those that need these, and so on."""
+        """The reductions by level: first those that need no other, then those that need these, and so on."""
         found, left = list[tuple[Apply, ...]](), reductions(self.expression)
         while left:
             found.append(tuple(step for step in left if not set(reductions(step.arguments[0])) & {*left}))
@@ -101,7 +101,7 @@ class Walk:
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether most of what is read lies side by side from row to row, and not inside a row."""
+        """Whether most operands are contiguous across rows, and not inside a row."""
         inside, between = 0, 0
         for place, spec in enumerate(self.reads):
             inside += spec.nbytes * (self.dims[-1].steps[place].stride == 1)
@@ -119,7 +119,7 @@ class Walk:
         return max(found, key=lambda dim: found[dim]) if found else None
 
     def is_flat(self, place: int | None) -> bool:
-        """Whether the operand at ``place``, None for the output, lies in the order of the walk without gaps."""
+        """Whether the operand at ``place`` (None for the output) has the walk's order in memory, without gaps."""
         step = 1
         for dim in reversed(self.dims):
             own = dim.stride if place is None else dim.steps[place].stride
@@ -130,20 +130,20 @@ class Walk:
 
 
 def _dims(y: TensorSpec, reads: tuple[TensorSpec, ...], margins: tuple[tuple[int, int], ...]) -> tuple[Dim, ...]:
-    """Dimensions of more than one element, in the order of the output's memory, joined where they can be."""
+    """Dimensions of more than one element, in the order of the output's memory, merged where possible."""
     found = []
     for dim, (size, stride) in enumerate(zip(y.shape, y.strides, strict=True)):
         if size > 1:
             found.append(Dim(size, stride, tuple(_step(spec, dim, size, margins[dim]) for spec in reads)))
         elif margins[dim] != (0, 0):
-            # One element of several, or one of zeros: a dimension in which operands do not begin at their first.
+            # One element of several, or one of zeros: an operand does not begin at its first element here.
             found.append(Dim(1, 0, tuple(_step(spec, dim, size, margins[dim]) for spec in reads)))
     found.sort(key=lambda each: (each.size > 1, -each.stride))
     return _joined(found) or (Dim(1, 1, tuple(Step(0) for _ in reads)),)
 
 
 def _rows(problem: PointwiseProblem, reads: tuple[TensorSpec, ...]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Dimensions of more than one element that are in no row, and those of a row, joined where they can be."""
+    """Dimensions of more than one element outside rows, and those inside a row, merged where possible."""
     outer, row = list[Dim](), list[Dim]()
     for dim, size in enumerate(problem.shape):
         if size > 1:
@@ -170,6 +170,6 @@ def _joined(dims: list[Dim]) -> tuple[Dim, ...]:
 def _step(spec: TensorSpec, dim: int, size: int, margin: tuple[int, int]) -> Step:
     if margin != (0, 0):
         padded = margin[0] > 0 or margin[1] > 0
-        # Where elements are only left out, every place of the output has one.
+        # If elements are only dropped, every element of the output has a source.
         return Step(spec.strides[dim], margin[0], spec.shape[dim] if padded else None)
     return Step(spec.strides[dim] if spec.shape[dim] > 1 else 0)

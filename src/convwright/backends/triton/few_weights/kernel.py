@@ -1,12 +1,12 @@
-"""The kernel: a weight's gradient where few weights belong to each input channel, each of which one thread sums up.
+"""The kernel: a weight gradient with few weights per input channel, each of which one thread sums.
 
-Perhaps dy is multiplied by an activation's derivative where it is read, and a bias's gradient is summed up beside it.
-Of a volume a thread's patch lies in one plane, and each plane of taps is summed up by other programs, as is each block
-of the taps of a large filter.
+Optionally dy is multiplied by an activation's derivative when it is read, and the bias gradient is summed too. In 3-D a
+thread's patch is in one plane, and each plane of taps has its own programs, as has each block of taps of a large
+filter.
 
-No matrix is multiplied. A thread takes a patch of the output's gradient, some rows and columns of one image, and reads
-the patch of the input below it once: what a tap reads for one pixel, another tap reads for its neighbour. It keeps the
-sums of all taps in registers and goes on to the next patch; at the end the threads of a channel add up theirs.
+There is no matrix product. A thread takes a patch of the output gradient, some rows and columns of one image, and reads
+the patch of the input below it once: adjacent taps read the same input for adjacent pixels. It keeps the sums of all
+taps in registers and continues with the next patch. At the end the threads of a channel add their sums.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -19,13 +19,13 @@ from convwright.backends.triton.few_weights.sums import sum_by_pixel, sums_of_pa
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.parts.kernel import weight_at
 
-# What becomes of the sums that threads have: those of a channel are added up, and stored.
+# The end of a program: the sums of a channel's threads are added and stored.
 
 
 @triton.jit
 def side_by_side(sums, COUNT: tl.constexpr, LEVELS: tl.constexpr):
-    """All sums as the last dimension of one tensor, and zeros behind them up to a power of two."""
-    # What is written out one by one takes the compiler long, and each sum over lanes a barrier.
+    """All sums as the last dimension of one tensor, padded with zeros to a power of two."""
+    # Unrolled code compiles slowly, and each sum over lanes takes a barrier.
     level = sums
     for _ in tl.static_range(COUNT, 1 << LEVELS):
         level += (tl.zeros_like(sums[0]),)
@@ -39,7 +39,7 @@ def side_by_side(sums, COUNT: tl.constexpr, LEVELS: tl.constexpr):
 
 @triton.jit
 def any_lost(sums, COUNT: tl.constexpr):
-    """Whether any of them is NaN on any lane."""
+    """Whether any of the sums is NaN on any lane."""
     lost = sums[0] != sums[0]
     for i in tl.static_range(COUNT - 1):
         lost = lost | (sums[i + 1] != sums[i + 1])
@@ -48,9 +48,9 @@ def any_lost(sums, COUNT: tl.constexpr):
 
 @triton.jit
 def of_channels(total, CHANNELS: tl.constexpr, LANES: tl.constexpr, COUNT: tl.constexpr, ACROSS: tl.constexpr):
-    """COUNT sums of each channel's lanes, which lie in ACROSS warps."""
-    # What a sum over warps leaves in shared memory lies so that all lanes meet in one bank: for 49 taps of 32 channels
-    # that was two thirds of the kernel's time. Halves are exchanged instead, and added.
+    """COUNT sums over the lanes of each channel, which are in ACROSS warps."""
+    # A sum over warps in Triton stores to shared memory with conflicts: all lanes use one bank. For 49 taps of 32
+    # channels this was two thirds of the kernel's time. Instead, halves are exchanged and added.
     total = tl.sum(tl.reshape(total, (ACROSS, LANES // CHANNELS // ACROSS, CHANNELS * COUNT)), axis=1)
     if ACROSS > 1:
         left, right = tl.split(tl.permute(tl.reshape(total, (2, ACROSS // 2 * CHANNELS * COUNT)), (1, 0)))
@@ -72,8 +72,8 @@ def store(
     FLIP: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """Sums of each ``channel`` for a block of the plane ``t`` of taps at some ``places`` among all of a thread,
-    (i, s, k, r)."""
+    """Store the sums of each ``channel`` for a block of the plane ``t`` of taps, at ``places`` among all sums of a
+    thread, (i, s, k, r)."""
     r = r_first + places % TAPS_H
     s = s_first + places // (TAPS_H * OUTPUTS) % TAPS_W
     tap = ((t * R + r) * S + s)[None, :]
@@ -98,7 +98,7 @@ def store_bias(
     LEVELS: tl.constexpr,
 ):
     # fmt: on
-    """The sums of each output's gradient, which all channels of a group have, and all blocks of taps: the first one
+    """Store the sums of each output's gradient. All channels of a group and all blocks of taps have them; the first
     stores them."""
     k = tl.arange(0, 1 << LEVELS)
     kept = ((channel < G * C) & (channel % C == 0) & (block == 0))[:, None] & (k < OUTPUTS)[None, :]
@@ -126,16 +126,15 @@ def few_weights(
     TAPS_H: tl.constexpr, TAPS_W: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient, in G groups with C input and K output channels each; where there are several PARTS, out =
-    their sums in fp32 as PARTS K T R S C. With a DERIVATIVE dy is multiplied by that of this activation at z, which
-    lies as dy does. WITH_BIAS, db = the sums of that; of several PARTS they stand in out behind the sums of each.
+    """out = the gradient, in G groups with C input and K output channels each; with several PARTS, their sums in fp32
+    as PARTS K T R S C. With a DERIVATIVE, dy is multiplied by the derivative of this activation at z, which has dy's
+    layout. WITH_BIAS, db = the sums of dy; with several PARTS they follow the sums of each part in out.
 
-    X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; WIDE makes offsets 64 bits wide. A patch is ROWS rows
-    that are GAP_H apart, each of which reads APART_H dilations behind the one before, and as many COLUMNS. Of all lanes
-    CHANNELS lie side by side in the channels of the input, or in every INPUTS-th of them; the others in the patches of
-    all images, which are divided into PARTS; a channel's lie in ACROSS warps. A program sums for OUTPUTS channels of
-    each group's output and for one plane of taps, or TAPS_H rows and TAPS_W columns of it; the sums of a thread are at
-    most 2^LEVELS.
+    X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; WIDE selects 64-bit offsets. A patch has ROWS rows
+    that are GAP_H apart, whose inputs are APART_H dilations apart; columns likewise. CHANNELS lanes are adjacent in the
+    channels of the input, or in every INPUTS-th of them; the others are in the patches of all images, which are divided
+    into PARTS. The lanes of a channel are in ACROSS warps. A program sums for OUTPUTS channels of each group's output
+    and for one plane of taps, or TAPS_H rows and TAPS_W columns of it; a thread has at most 2^LEVELS sums.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     TOGETHER: tl.constexpr = LANES // CHANNELS
@@ -153,7 +152,7 @@ def few_weights(
     PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
     RAGGED: tl.constexpr = P % (ROWS * GAP_H) > 0 or Q % (COLUMNS * GAP_W) > 0
 
-    # Programs of one part, which read the same pixels, lie side by side, and those of neighbouring blocks of taps.
+    # Programs of one part, and of neighbouring blocks of taps, read the same pixels and are adjacent.
     program = tl.program_id(0)
     block = 0
     if BLOCKS > 1:
@@ -194,8 +193,8 @@ def few_weights(
         of_bias = side_by_side(sums[COUNT:], OUTPUTS, BIAS_LEVELS)
         of_bias = of_channels(of_bias, CHANNELS, LANES, 1 << BIAS_LEVELS, ACROSS)
         store_bias(db, of_bias, channels, k_block, block, G, C, K, OUTPUTS, BIAS_LEVELS)
-    # Pixels of a patch beyond the image are zeros, and an infinity that others of that patch read makes NaN of them.
-    # Pixel by pixel it does not; few programs need that.
+    # Pixels of a patch outside the image are zeros, and turn an infinity that the patch reads into NaN. Then the sums
+    # are computed again pixel by pixel; few programs need that.
     if RAGGED:
         lost = any_lost(sums, COUNT)
     if RAGGED and lost:

@@ -1,5 +1,5 @@
-"""Gradients of weights of which few belong to each input channel, by sums that are no matrix product: what is served,
-the patches that threads sum up, and what is launched."""
+"""Weight gradients with few weights per input channel, without a matrix product: supported problems, patches, launches.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_WEIGHTS = 400
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -64,14 +64,14 @@ def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Patch.of(candidate), candidate.problem, device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
-        return f"computes gradients of weights, not {problem.direction}"
+        return f"computes only weight gradients, got {problem.direction}"
     reason = shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
     return reason or _few_reason(problem) or size_reason(problem, {"input": problem.x, "gradient": problem.y})
 
@@ -79,47 +79,47 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _few_reason(problem: ConvProblem) -> str | None:
     (_, outputs), taps = group_sizes(problem), prod(tap_block(problem))
     if outputs > _MOST_OUTPUTS:
-        return f"serves at most {_MOST_OUTPUTS} output channels in a group, got {outputs}"
+        return f"needs at most {_MOST_OUTPUTS} output channels per group, got {outputs}"
     if taps * outputs > _MOST_WEIGHTS:
-        return f"serves at most {_MOST_WEIGHTS} weights for each plane of an input channel, got {taps * outputs}"
+        return f"needs at most {_MOST_WEIGHTS} weights per plane of an input channel, got {taps * outputs}"
     return weight_reason(problem)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 MOST_PATCHES = 8
 _MOST_ALIKE = 2  # in columns, taps and lanes of a thread
 _WARP = 32
-# Sums that a thread may keep, and all registers that it may take.
+# Registers of a thread: for sums, and in total.
 _MOST_SUMS, _MOST_REGISTERS = 128, 216
 _OTHER_REGISTERS = 40
 _MOST_TAPS_UNDIVIDED, _MOST_TAPS_OF_A_BLOCK = 121, 64  # in a plane
 _LEAST_TAPS_HALVED = 25
-# For each access to memory the compiler walks through all that is written out, and from each such step once more.
+# For each memory access the compiler walks all unrolled instructions, and once more for each of these steps.
 _MOST_WALKED, _STEPS_OF_A_READ, _STEPS_OF_A_SUM = 2.5e8, 5, 2
-# Of a multiprocessor; where lanes of several warps add up their sums, they do so in shared memory.
+# Of a multiprocessor, if lanes of several warps add their sums in shared memory.
 _MOST_WARPS, _SHARED_BYTES, _MOST_SHARED_BYTES = 64, 200_000, 49_152
 _MOST_INPUTS = 4
-_MOST_PATCHES_COUNTED = 2**31  # which far dilations make many: a kernel knows each by its number
-_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
-_LINE_BYTES = 128  # as many as the nearest cache gives in a cycle
-_PATCH_INSTRUCTIONS = 40  # to find out where it lies
-# How long a step waits for memory, however few warps there are; a block's start and its end, for each of its sums.
+_MOST_PATCHES_COUNTED = 2**31  # many with far dilations: a kernel numbers all patches
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction per cycle
+_LINE_BYTES = 128  # that the L1 cache gives per cycle
+_PATCH_INSTRUCTIONS = 40  # to compute the patch's offsets
+# The memory latency of a step with few warps; a block's start, and its end per sum.
 _WAITING_CYCLES, _BLOCK_CYCLES, _CYCLES_OF_A_SUM = 1600, 1000, 12
-# To lay the sums of parts, few of which lie side by side, takes so many times what the cache gives for as many bytes.
+# Storing the sums of parts, most of which are scattered, takes so many times the cache's time for as many bytes.
 _LAYING = 14
-# Warps that are wanted on each multiprocessor: fewer wait for memory, more have parts that have to be added.
+# Warps to have on each multiprocessor: fewer wait for memory, more have more parts to add.
 _WARPS_EACH = (8, 16, 32, 48)
 
 
 @dataclass(frozen=True, slots=True)
 class Patch(Configuration):
-    """What a thread takes at a time, and what a block is: patches of ``rows`` by ``columns`` pixels, ``outputs``
-    channels of a group's gradient and as many ``inputs``.
+    """The patches that a thread takes at a time, and the block: ``rows`` by ``columns`` pixels, for ``outputs``
+    channels of a group's gradient and ``inputs`` input channels.
 
-    Of its ``lanes``, ``channels`` lie side by side in the channels of a pixel; the others in the patches of an image.
-    Those of all images are divided into ``parts``. Of a plane of taps a thread keeps the sums of ``taps_h`` rows and
-    ``taps_w`` columns, or where these are not said of as many as `tap_block` says.
+    Of its ``lanes``, ``channels`` are adjacent in the channels of a pixel; the others in the patches of an image. The
+    patches of all images are divided into ``parts``. A thread keeps the sums of ``taps_h`` rows and ``taps_w`` columns
+    of a plane of taps, by default those of `tap_block`.
     """
 
     rows: int
@@ -135,26 +135,26 @@ class Patch(Configuration):
 
     @property
     def together(self) -> int:
-        """How many patches a block takes at a time."""
+        """The number of patches that a block takes at a time."""
         return self.lanes // self.channels
 
     @property
     def across(self) -> int:
-        """Of how many warps the sums of a channel are exchanged, where warps have several channels each."""
+        """The number of warps that exchange the sums of a channel, if warps have several channels each."""
         return min(self.warps, self.together) if self.channels > 1 else 1
 
     @property
     def each(self) -> int:
-        """How many lanes a thread has."""
+        """Lanes per thread."""
         return self.lanes // (_WARP * self.warps)
 
     def taps(self, problem: ConvProblem) -> tuple[int, int]:
-        """Rows and columns of those whose sums a thread keeps."""
+        """Rows and columns of the taps whose sums a thread keeps."""
         rows, columns = tap_block(problem)
         return self.taps_h or rows, self.taps_w or columns
 
     def tap_blocks(self, problem: ConvProblem) -> int:
-        """Into how many blocks the taps of a plane are divided."""
+        """The number of blocks of a plane's taps."""
         return prod(-(-size // taken) for size, taken in zip(pair(problem.taps, 1), self.taps(problem), strict=True))
 
     def sums(self, problem: ConvProblem) -> int:
@@ -162,7 +162,7 @@ class Patch(Configuration):
         return prod(self.taps(problem)) * self.outputs * self.inputs
 
     def shared_bytes(self, problem: ConvProblem) -> int:
-        """An upper bound on what a block needs to add up the sums of several lanes."""
+        """An upper bound for adding the sums of several lanes."""
         padded = power_of_two(self.sums(problem))
         return 4 * max(self.warps * self.channels, _WARP) * padded if self.together > 1 else 0
 
@@ -199,8 +199,8 @@ PATCHES = tuple(
 
 
 def tap_block(problem: ConvProblem) -> tuple[int, int]:
-    """Rows and columns of taps whose sums a thread keeps: all of a plane, or of a large filter a block of those that
-    cover it, the last of which may reach beyond."""
+    """Rows and columns of the taps whose sums a thread keeps: a whole plane, or a block of a large filter. The last
+    block may extend beyond the filter."""
     R, S = pair(problem.taps, 1)
     rows = columns = 1
     while R * S > _MOST_TAPS_UNDIVIDED and -(-R // rows) * -(-S // columns) > _MOST_TAPS_OF_A_BLOCK:
@@ -212,8 +212,8 @@ def tap_block(problem: ConvProblem) -> tuple[int, int]:
 
 
 def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Of rows and of columns: how many pixels of the output lie from one of a patch to the next, and how many dilations
-    what they read. The least at which taps of one read what others read for another."""
+    """For rows and columns: the distance of a patch's pixels in the output, and the distance of their inputs in
+    dilations. The smallest with which taps of different pixels read the same inputs."""
     strides, dilations = pair(problem.stride, 1), pair(problem.dilation, 1)
     rows, columns = (
         (1, 1) if size == 1 else (dilation // gcd(stride, dilation), stride // gcd(stride, dilation))
@@ -223,7 +223,7 @@ def spacings(problem: ConvProblem, patch: Patch) -> tuple[tuple[int, int], tuple
 
 
 def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
-    """The ``count`` configurations that should be fastest, by estimate, the best first, and few alike."""
+    """The ``count`` configurations with the lowest estimates, best first, with few similar ones."""
     ranked = sorted(_timed(problem, device), key=lambda timed: timed[0])
     seen: set[tuple[tuple[int, ...], int]] = set()
     alike = Counter[tuple[int, ...]]()
@@ -238,8 +238,8 @@ def best_patches(problem: ConvProblem, device: DeviceFacts, count: int = MOST_PA
 
 
 def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, int, Patch]]:
-    """Each that serves, for as many channels as its registers hold: its estimate, for how many warps on each
-    multiprocessor it is divided into parts, and itself."""
+    """Each configuration that is possible, with as many channels as fit its registers: the estimate, the warps per
+    multiprocessor by which parts were chosen, and the patch."""
     lying = [patch for patch in PATCHES if _lies_well(patch, problem)]
     for patch, taps in product(lying, _divisions(problem)):
         filled = filled_patch(replace(patch, **taps), problem)
@@ -251,7 +251,8 @@ def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, i
 
 
 def _divisions(problem: ConvProblem) -> Iterator[dict[str, int]]:
-    """Which taps a thread may keep: of many also half of the columns, for which it has more pixels in its registers."""
+    """The taps that a thread may keep; of many taps also half of the columns, which leaves registers for more pixels.
+    """
     rows, columns = tap_block(problem)
     yield {}
     if rows * columns >= _LEAST_TAPS_HALVED:
@@ -259,12 +260,12 @@ def _divisions(problem: ConvProblem) -> Iterator[dict[str, int]]:
 
 
 def cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> float:
-    """A rough time of a patch that serves."""
+    """A rough time of a possible patch."""
     return _cycles(patch, problem, device, _step(patch, problem), _blocks_together(patch, problem))
 
 
 def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
-    """With as many channels as a thread has registers for; None where it has too few for one."""
+    """The patch with as many channels as fit a thread's registers; None if not even one fits."""
     all_inputs, all_outputs = group_sizes(problem)
     most_inputs = _MOST_INPUTS if patch.channels == 1 else 1
     for outputs in _divisors(all_outputs, all_outputs):
@@ -276,12 +277,12 @@ def filled_patch(patch: Patch, problem: ConvProblem) -> Patch | None:
 
 
 def _divisors(number: int, most: int) -> list[int]:
-    """Those up to ``most``, the largest first."""
+    """The divisors up to ``most``, the largest first."""
     return [divisor for divisor in range(most, 0, -1) if number % divisor == 0]
 
 
 def _fits(patch: Patch, problem: ConvProblem) -> bool:
-    """Whether it is compiled soon, and into registers."""
+    """Whether it compiles in acceptable time and without spilled registers."""
     sums, (reads, given) = patch.sums(problem), _accesses(patch, problem)
     walked = sums * (patch.rows * patch.columns + _STEPS_OF_A_SUM) + (reads + given) * _STEPS_OF_A_READ
     alone = patch.rows * patch.columns == 1
@@ -295,19 +296,19 @@ def _fits(patch: Patch, problem: ConvProblem) -> bool:
 
 
 def _accesses(patch: Patch, problem: ConvProblem) -> tuple[int, int]:
-    """How many numbers a lane reads of the input for one patch, and of the gradient."""
+    """The numbers that a lane reads for one patch, of the input and of the gradient."""
     (R, S), ((_, apart_h), (_, apart_w)) = patch.taps(problem), spacings(problem, patch)
     reads = _read(patch.rows, apart_h, R) * _read(patch.columns, apart_w, S)
     return patch.inputs * reads, patch.outputs * patch.rows * patch.columns
 
 
 def _read(size: int, apart: int, taps: int) -> int:
-    """How many rows of the input, or columns, a patch of ``size`` reads."""
+    """The rows (or columns) of the input that a patch of ``size`` reads."""
     return min((size - 1) * apart + taps, size * taps)
 
 
 def _registers(patch: Patch, problem: ConvProblem) -> int:
-    """Of a thread, roughly: sums, the patch of the gradient, and two columns of that of the input."""
+    """Approximate registers of a thread: sums, the patch of the gradient, and two columns of the patch of the input."""
     R, _ = patch.taps(problem)
     (_, apart), _ = spacings(problem, patch)
     held = patch.sums(problem) + patch.outputs * patch.rows * patch.columns + 2 * ((patch.rows - 1) * apart + R)
@@ -315,8 +316,7 @@ def _registers(patch: Patch, problem: ConvProblem) -> int:
 
 
 def _lies_well(patch: Patch, problem: ConvProblem) -> bool:
-    """Whether no patch is larger than an image, and its lanes lie where neighbours in memory are: across channels where
-    these are side by side."""
+    """Whether no patch is larger than an image, and lanes follow memory: across channels if these are adjacent."""
     x, (P, Q) = problem.x, pair(problem.y.shape[2:], 1)
     if patch.rows > P or patch.columns > Q:
         return False
@@ -326,8 +326,8 @@ def _lies_well(patch: Patch, problem: ConvProblem) -> bool:
 
 
 def _parts(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> dict[int, int]:
-    """Numbers of parts that fill all multiprocessors alike, none of them without a step, each with the least number of
-    warps that leads to it."""
+    """Numbers of parts that fill all multiprocessors evenly, without empty parts, each with the least number of warps
+    that leads to it."""
     steps, blocks = patch.steps(problem), patch.blocks_of_a_part(problem)
     found: dict[int, int] = {}
     for warps in _WARPS_EACH:
@@ -337,8 +337,8 @@ def _parts(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> dict[int,
 
 
 def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple[float, float], fitting: int) -> float:
-    """A rough time on the busiest multiprocessor, on which so many blocks fit: good enough to drop the patches that
-    cannot win."""
+    """A rough time on the busiest multiprocessor with ``fitting`` blocks, good enough to drop patches that cannot win.
+    """
     instructions, lines = step
     blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
     together = min(blocks, fitting)
@@ -353,13 +353,13 @@ def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple
 
 
 def _blocks_together(patch: Patch, problem: ConvProblem) -> int:
-    """How many blocks fit on a multiprocessor."""
+    """The number of blocks that fit on a multiprocessor."""
     warps = min(REGISTERS // (_WARP * _registers(patch, problem)), _MOST_WARPS)
     return max(min(warps // patch.warps, _SHARED_BYTES // max(patch.shared_bytes(problem), 1)), 1)
 
 
 def _step(patch: Patch, problem: ConvProblem) -> tuple[float, float]:
-    """Instructions of a warp for a patch of each of its lanes, and the lines of the cache that they read."""
+    """Instructions of a warp for one patch per lane, and the cache lines that they read."""
     reads, given = _accesses(patch, problem)
     bounded = any(side for sides in problem.padding for side in sides)
     half = problem.dtype.nbytes < 4
@@ -369,7 +369,7 @@ def _step(patch: Patch, problem: ConvProblem) -> tuple[float, float]:
 
 
 def _lines(patch: Patch, problem: ConvProblem, spec: TensorSpec) -> float:
-    """Of the cache, for one element of each lane of a warp."""
+    """Cache lines for one element of each lane of a warp."""
     if patch.channels > 1:
         between, lanes = spec.strides[1] * problem.dtype.nbytes, _WARP * patch.each
         return min(_WARP, max(lanes * between / _LINE_BYTES, 1, _WARP / patch.channels))
@@ -377,16 +377,16 @@ def _lines(patch: Patch, problem: ConvProblem, spec: TensorSpec) -> float:
     return min(_WARP, max(_WARP * step * problem.dtype.nbytes / _LINE_BYTES, 1) + 0.5)
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, patch: Patch) -> int:
-    """How many programs the launch of the sums needs."""
+    """The number of programs of the sums."""
     return patch.blocks_of_a_part(problem) * patch.parts
 
 
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]:
-    """What the kernel of the sums is compiled for."""
+    """Compile-time constants of the kernel of the sums."""
     (gap_h, apart_h), (gap_w, apart_w) = spacings(problem, patch)
     rows, columns = patch.taps(problem)
     window = window_constants(problem) | group_constants(problem) | channel_constants(problem)
@@ -404,7 +404,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, int | bool | str]
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``: the sums, and where there are parts, those added up."""
+    """The kernels to launch: the sums, and with several parts the kernel that adds them."""
     from convwright.backends.triton.few_weights.kernel import few_weights
 
     problem, patch = candidate.problem, Patch.of(candidate)

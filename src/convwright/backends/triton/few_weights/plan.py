@@ -1,4 +1,4 @@
-"""The kernels of few weights' gradients made ready for one problem."""
+"""The plan of the kernel for few weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FewWeightsPlan(SequencePlan):
 
 
 class FewWeightsAheadPlan(RarePlan):
-    """Runs one that multiplies dy by an activation's derivative, sums up the bias's gradient, or both."""
+    """Runs a configuration that multiplies dy by an activation's derivative, sums the bias gradient, or both."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -1,4 +1,4 @@
-"""What a thread sums up: patches of the output's gradient, each with the patch of the input below it, read once."""
+"""The sums of a thread: patches of the output gradient, each with the input below it, read once."""
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _gradients(
     MASKED: tl.constexpr, RAGGED_H: tl.constexpr, RAGGED_W: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """A patch of the output's gradient, (column, k, row); RAGGED says that a patch may reach beyond the image."""
+    """A patch of the output gradient, (column, k, row). RAGGED: a patch may extend beyond the image."""
     values = ()
     for column in tl.static_range(COLUMNS):
         inside = there & (q + column * GAP_W < Q) if RAGGED_W else there
@@ -35,7 +35,7 @@ def _gradients(
 
 @triton.jit
 def _with_gradients(sums, gradients, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sums of each output's gradient with those of one patch."""
+    """The sums of each output's gradient plus one patch."""
     more = ()
     for k in tl.static_range(OUTPUTS):
         total = sums[k]
@@ -53,11 +53,11 @@ def _inputs(
     APART: tl.constexpr, ROWS: tl.constexpr, MASKED: tl.constexpr, BOUNDED: tl.constexpr,
 ):
     # fmt: on
-    """One column of a patch of the input, a value for each row that a tap reads."""
+    """One column of a patch of the input, a value per row that a tap reads."""
     values = ()
     for read in tl.static_range((ROWS - 1) * APART + R):
         if read % APART < R:
-            # What lies before an image is far behind its end as a number without a sign.
+            # As an unsigned number, a negative position is far beyond the end of the image.
             kept = there & ((h + read * DILATION_H).to(tl.uint32) < H) if BOUNDED else there
             values += (loaded(x + read * DILATION_H * X_H, kept, MASKED),)
         else:
@@ -69,7 +69,7 @@ def _inputs(
 def _added(
     sums, column, gradients, OUTPUTS: tl.constexpr, R: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr
 ):
-    """The sums of one column of taps, (k, r), with what one column of the input adds to them."""
+    """The sums of one column of taps, (k, r), plus the products with one column of the input."""
     more = ()
     for k in tl.static_range(OUTPUTS):
         for r in tl.static_range(R):
@@ -89,7 +89,7 @@ def _with_patch(
     MASKED: tl.constexpr, BOUNDED: tl.constexpr,
 ):
     # fmt: on
-    """The sums of one input channel, (s, k, r), with one more patch; (h, v) is where its first tap reads."""
+    """The sums of one input channel, (s, k, r), plus one patch; (h, v) is the position that its first tap reads."""
     HELD: tl.constexpr = OUTPUTS * R
     GIVEN: tl.constexpr = OUTPUTS * ROWS
     for read in tl.static_range((COLUMNS - 1) * APART_W + S):
@@ -115,8 +115,8 @@ def place_of(
     patch, N: tl.constexpr, Z: tl.constexpr, SPANS_H: tl.constexpr, SPANS_W: tl.constexpr, GAP_H: tl.constexpr,
     GAP_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The image of a patch, its plane there, where its first pixel lies in that, and whether there is such a patch."""
-    # Numbers without a sign are divided in fewer steps.
+    """The image of a patch, its plane, the position of its first pixel there, and whether the patch exists."""
+    # Unsigned division takes fewer instructions.
     patch = patch.to(tl.uint32)
     span = patch // SPANS_W
     span_w = (patch % SPANS_W).to(tl.int32)
@@ -150,8 +150,8 @@ def sums_of_patches(
     STRIDE_D: tl.constexpr, DEEP: tl.constexpr, PADDED_D: tl.constexpr,
 ):
     # fmt: on
-    """For each of INPUTS channels, each tap, each of OUTPUTS: a sum in fp32 over STEPS patches of each lane, of which
-    ``first`` is the first. WITH_BIAS, behind them for each of OUTPUTS the sum of its gradient."""
+    """For each of INPUTS channels, each tap and each of OUTPUTS: a sum in fp32 over STEPS patches of each lane,
+    beginning with ``first``. WITH_BIAS, then for each of OUTPUTS the sum of its gradient."""
     RAGGED_H: tl.constexpr = P % (ROWS * GAP_H) > 0
     RAGGED_W: tl.constexpr = Q % (COLUMNS * GAP_W) > 0
     BOUNDED: tl.constexpr = PADDED or RAGGED_H or RAGGED_W
@@ -194,7 +194,7 @@ def sums_of_patches(
     return sums
 
 
-# The same sums pixel by pixel, for what is not finite.
+# The same sums pixel by pixel, for numbers that are not finite.
 
 # fmt: off
 @triton.jit
@@ -211,8 +211,8 @@ def sum_by_pixel(
     DEEP: tl.constexpr,
 ):
     # fmt: on
-    """The sum of one channel for one tap and one output over the same patches, which reads of the input no pixel but
-    those that pixels of the image need."""
+    """The sum of one channel for one tap and one output over the same patches. It reads only input that pixels of the
+    image need."""
     total = tl.zeros((LANES,), tl.float32)
     for step in tl.range(STEPS * ROWS * COLUMNS):
         patch = first + step // (ROWS * COLUMNS) * TOGETHER

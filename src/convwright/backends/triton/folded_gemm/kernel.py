@@ -1,7 +1,7 @@
-"""The kernel that lays an image of few channels, and its weight, for products on folded rows of taps.
+"""The kernel that stages an image of few channels, and packs its weight, for products on folded rows of taps.
 
-Three channels fill no step of a matrix product. Filled up to four, those of neighbouring pixels lie side by side, and
-all that seven taps of a row read is one step of 28 of 32 numbers.
+Three channels do not fill a step of a matrix product. Padded to four, the channels of neighbouring pixels are
+contiguous, and the seven taps of a row read 28 of the 32 numbers of one step.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -40,9 +40,9 @@ def folded_operands(
     X_BLOCK: tl.constexpr, W_BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """staged = x as N DP HP WP PITCH, all high parts ahead of all low ones where EACH number becomes two, and packed =
-    w as K ROWS EACH STEP, a step of it S PITCH and zeros. Behind both, of SCALED numbers, lies the power of two of each
-    row and of each output channel: a program lays one of them. FLIP mirrors the taps."""
+    """staged = x as N DP HP WP PITCH, all high parts before all low parts if EACH number becomes two, and packed = w as
+    K ROWS EACH STEP, a step of which is S PITCH and zeros. With SCALED numbers, the powers of two of all rows and of
+    all output channels follow. A program writes one row or one output channel. FLIP mirrors the taps."""
     wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < N * DP * HP:
@@ -118,11 +118,10 @@ def _lay_weight(
         tl.store(to, value, mask=at < LENGTH)
 
 
-# The kernel of products on folded rows of taps whose weight stays in shared memory.
-#
-# A first layer's weight is small, and each of thousands of tiles reads it. Here a program keeps it, and takes one
-# tile after another, all rows of which it reads at once: through the nearest cache, or in several stages by copies
-# that pass this by while tiles before are multiplied.
+# The kernel of products on folded rows of taps whose weight stays in shared memory. A first layer's weight is small,
+# and each of thousands of tiles reads it. Here a program keeps it and computes one tile after another. It loads all
+# rows of a tile at once: through the L1 cache, or in several stages by asynchronous copies, which bypass L1, while
+# earlier tiles are multiplied.
 
 # fmt: off
 @triton.jit
@@ -142,12 +141,12 @@ def held_gemm(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(conv(x, w) + residual + bias), where x is ``staged`` and w packed, EACH number as so many, with
-    the taps of a row FOLDED into one step of BK.
+    """y = activation(conv(x, w) + residual + bias), where x is ``staged`` and w packed, with EACH numbers per element,
+    and the taps of a row FOLDED into one step of BK.
 
-    Low parts lie X_LOW behind high ones; SCALED numbers have been raised by a power of two that a row shares. Of a
-    WHOLE step what lies behind the taps is read too, beside weights of 0. Y_* are strides, Y_PLANES says that y lies in
-    planes; WIDE makes its offsets 64 bits wide. Each of the PROGRAMS has one block of BN channels.
+    Low parts are X_LOW elements after high ones; SCALED numbers have been multiplied by a power of two per row. A WHOLE
+    step also reads the numbers after the taps, which are multiplied by weights of 0. Y_* are strides; Y_PLANES: y is
+    NCHW; WIDE selects 64-bit offsets. Each of the PROGRAMS has one block of BN channels.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
@@ -168,8 +167,8 @@ def held_gemm(
         w_high += (tl.load(w_at),)
         if EACH == 2:
             w_low += (tl.load(w_at + BK),)
-    # As in products of any staged input, sums are those of the column that is raised least, unless others are raised by
-    # 2^40 more.
+    # As in products of any staged input, sums have the scale of the column with the smallest factor, unless others are
+    # scaled by 2^40 more.
     common = 1.0
     if SCALED:
         exponents = exponent_of(tl.load(scales_behind(w, K * LENGTH // 2) + k_read))
@@ -209,7 +208,7 @@ def held_gemm(
             else:
                 total = tl.dot(x_high[row], w_high[row], total)
         if WHOLE:
-            # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
+            # A weight of 0 times an infinity is NaN. Such tiles are rare and are computed again without these numbers.
             lost = total != total
             if any_of(lost):
                 total = sum_over_taps(

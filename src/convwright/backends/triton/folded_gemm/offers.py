@@ -1,5 +1,4 @@
-"""Products on folded rows of taps, for images of few channels: what they serve, how images are staged, the tiles, and
-what is launched."""
+"""Products on folded rows of taps, for images of few channels: supported problems, staging, tiles, launches."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ DTYPES = tuple(_OF_DTYPE)
 
 
 def algorithms_of(dtype: DType) -> tuple[Algorithm, ...]:
-    """Those for a storage type; for one that none serves, the first, to refuse by its name."""
+    """The algorithms for a storage type; if none supports it, the first, whose name a refusal needs."""
     return _OF_DTYPE.get(dtype, _OF_DTYPE[DType.FP16])
 
 
@@ -70,14 +69,14 @@ def algorithm_of(candidate: Candidate) -> Algorithm:
     return {each.name: each for each in algorithms_of(candidate.problem.dtype)}[candidate.algorithm]
 
 
-# Of more channels each tap fills a step by itself.
+# With more channels each tap fills a step.
 _MOST_CHANNELS, _LEAST_OUTPUTS = 8, 8
 _MOST_OF_A_STEP, _MOST_OF_A_ROW = 64, 32_768
-_MOST_OF_A_BLOCK = 2**20  # numbers, of which Triton takes no more at once
+_MOST_OF_A_BLOCK = 2**20  # elements of a Triton block
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     for algorithm in algorithms_of(problem.dtype):
         if reason is not None:
@@ -95,20 +94,20 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -
 
 
 def workspace_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
-    """Of the input and, behind it, the weight as they are laid."""
+    """Bytes of the staged input and of the packed weight after it."""
     folding = Folding.of(problem, algorithm)
     return folding.nbytes + folding.packed_bytes(steps(problem), problem.k)
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(FoldedTile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernels cannot compute ``problem``, or None where they can."""
+    """Why the kernels cannot compute ``problem``; None if they can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, DTYPES, volumes=True)
@@ -123,10 +122,10 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 def _window_reason(problem: ConvProblem) -> str | None:
     if problem.c > _MOST_CHANNELS or problem.k < _LEAST_OUTPUTS:
         bounds = f"at most {_MOST_CHANNELS} input and at least {_LEAST_OUTPUTS} output channels"
-        return f"serves {bounds}, got {problem.c} and {problem.k}"
+        return f"needs {bounds}, got {problem.c} and {problem.k}"
     if problem.taps[-1] == 1 or problem.dilation[-1] != 1:
         got = f"{problem.taps[-1]} with dilation {problem.dilation[-1]}"
-        return f"serves several taps side by side in a row, got {got}"
+        return f"needs several adjacent taps in a row, got {got}"
     return None
 
 
@@ -134,31 +133,31 @@ def _folded_reason(problem: ConvProblem) -> str | None:
     folding = Folding.of(problem, algorithms_of(problem.dtype)[0])
     if folding.step > _MOST_OF_A_STEP:
         most = _MOST_OF_A_STEP // folding.channels
-        return f"serves at most {most} taps in a row for {problem.c} channels, got {folding.taps}"
+        return f"needs at most {most} taps in a row for {problem.c} channels, got {folding.taps}"
     if folding.width * folding.channels > _MOST_OF_A_ROW:
-        return f"serves rows of at most {_MOST_OF_A_ROW // folding.channels:,} pixels, got {folding.width:,}"
+        return f"needs rows of at most {_MOST_OF_A_ROW // folding.channels:,} pixels, got {folding.width:,}"
     weights = steps(problem) * folding.step
     if power_of_two(weights) > _MOST_OF_A_BLOCK:
-        return f"lays at most {_MOST_OF_A_BLOCK:,} numbers for an output channel at once, got {weights:,}"
+        return f"needs at most {_MOST_OF_A_BLOCK:,} packed weights per output channel, got {weights:,}"
     staged = folding.each * folding.numbers
-    return None if staged < MOST_ELEMENTS else f"stages inputs as at most 2^30 numbers, got {staged:,}"
+    return None if staged < MOST_ELEMENTS else f"needs a staged input of at most 2^30 numbers, got {staged:,}"
 
 
-# How an image of few channels lies once it is staged: row by row, its channels filled up to a power of two, so that
-# all that the taps of one row read lies side by side.
+# A staged image of few channels: row by row, with channels padded to a power of two, so that the input of a row of taps
+# is contiguous.
 
-_LEAST_CHANNELS = 4  # of a pixel: of fewer too few bytes lie side by side
-_LEAST_STEP = 16  # that tensor cores take
-_WHOLE_LOADS = 8  # numbers that one instruction loads, of which a row has a multiple
+_LEAST_CHANNELS = 4  # of a pixel: with fewer, too few bytes are contiguous
+_LEAST_STEP = 16  # of tensor cores
+_WHOLE_LOADS = 8  # numbers per load instruction; rows are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """``rows`` of ``width`` pixels of ``channels``; ``taps`` side by side are a step of ``step`` numbers.
+    """``rows`` of ``width`` pixels of ``channels``; ``taps`` adjacent taps form a step of ``step`` numbers.
 
-    ``whole`` steps are read, with what lies behind the taps in a row, where whole loads would find the numbers of a
-    step but for its end. Twice as many of half the length kept shared memory busy for 83 % of the 85 µs that a first
-    layer of 7x7 took (H200, under a profiler).
+    ``whole`` steps also read the numbers after the taps, where vector loads would otherwise miss only the end of a
+    step. Twice as many loads of half the length kept shared memory busy for 83 % of the 85 µs of a first layer of 7x7
+    (H200, under a profiler).
     """
 
     images: int
@@ -197,12 +196,12 @@ class Folding:
 
     @property
     def nbytes(self) -> int:
-        """Numbers, and behind them a scale for each row; what follows is aligned."""
+        """Bytes of the numbers and of a scale per row after them, aligned for what follows."""
         return aligned(self.each * self.numbers * NUMBER_BYTES + self.rows * SCALE_BYTES * self.scaled)
 
     @property
     def constants(self) -> dict[str, int | bool]:
-        """What kernels are told that write it or read it."""
+        """Compile-time constants of the kernels that write or read it."""
         return {
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "PITCH": self.channels,
             "EACH": self.each, "SCALED": self.scaled,
@@ -210,7 +209,7 @@ class Folding:
         }  # fmt: skip
 
     def packed_bytes(self, rows: int, outputs: int) -> int:
-        """What a weight of so many rows of taps takes, with a scale for each output channel."""
+        """Bytes of a weight with ``rows`` rows of taps, and a scale per output channel."""
         return outputs * (self.each * rows * self.step * NUMBER_BYTES + SCALE_BYTES)
 
 
@@ -218,22 +217,22 @@ def _step(taps: int, channels: int) -> int:
     return max(power_of_two(taps * channels), _LEAST_STEP)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-# Pixels, channels, warps and stages. Few steps are taken, and what is written takes longest: many small blocks hide it.
+# Pixels, channels, warps and stages. Steps are few, and storing takes longest: many small blocks hide it.
 _SHAPES = (
     (128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 3), (128, 32, 4, 3), (256, 32, 8, 3), (256, 64, 8, 3),
     (64, 32, 4, 3), (128, 128, 8, 3), (128, 16, 4, 3), (64, 128, 4, 3),
 )  # fmt: skip
-_REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor has four of its warps' blocks
-# Of programs that keep the weight. In one stage the rows of a tile are read through the nearest cache, in which
-# windows of neighbouring pixels overlap; copies of 16 bytes ahead of time pass it by, and fetch 6 times as much (H100).
+_REGISTERS = 128  # of a thread whose numbers need no scales, so that a multiprocessor holds four such blocks
+# For programs that keep the weight. With one stage the rows of a tile are read through the L1 cache, in which windows
+# of neighbouring pixels overlap; asynchronous copies of 16 bytes bypass it and fetch 6 times as much (H100).
 _HELD_SHAPES = (
     (128, 64, 8, 1), (64, 64, 4, 1), (128, 64, 4, 1), (64, 32, 4, 1), (128, 32, 8, 1), (256, 64, 8, 1),
     (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3),
 )  # fmt: skip
-_RESERVED_BYTES = 1024  # of shared memory for each block, beyond what it asks for
-# Rows of taps, all of which stand in the code.
+_RESERVED_BYTES = 1024  # of shared memory that each block takes beyond its request
+# Rows of taps, all of which are unrolled.
 _MOST_HELD = 11
 _MOST_SCALED = 1024  # sums of a warp
 _HELD_BYTES_PER_CYCLE, _TIMES_PAST_THE_CACHE = 64, 2
@@ -241,25 +240,25 @@ _HELD_BYTES_PER_CYCLE, _TIMES_PAST_THE_CACHE = 64, 2
 
 @dataclass(frozen=True, slots=True)
 class FoldedTile(Tile):
-    """``programs`` keep the weight and take one tile after another; None where each tile has a program of its own."""
+    """``programs`` keep the weight and compute one tile after another; None if each tile has its own program."""
 
     programs: int | None = None
 
 
 def tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[FoldedTile, ...]:
-    """All that there are for it: a step is one row of taps."""
+    """All tiles for an algorithm. A step is one row of taps."""
     folding = Folding.of(problem, algorithm)
     regs = None if folding.scaled else _REGISTERS
     own = [FoldedTile(bm, bn, folding.step, warps, stages, regs) for bm, bn, warps, stages in _SHAPES]
     held = [FoldedTile(bm, bn, folding.step, warps, stages, programs=1) for bm, bn, warps, stages in _HELD_SHAPES]
-    # Beside scaled sums stand those of a step and of its low parts: of more than 32 a thread, they spill.
+    # With scaled sums there are also the sums of a step and of its low parts: more than 32 per thread spill.
     most = _MOST_SCALED if folding.scaled else inf
     fitting = [tile for tile in held if steps(problem) <= _MOST_HELD and tile.bm * tile.bn <= most * tile.warps]
     return *own, *(held_by(device, tile, problem, algorithm) for tile in fitting)
 
 
 def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> FoldedTile:
-    """With as many programs as multiprocessors have room for, each block of channels as many as the others."""
+    """The tile with as many programs as fit on all multiprocessors, the same number for each block of channels."""
     columns = -(-problem.k // tile.bn)
     at_once = sm_count(device) * _together(tile, problem, algorithm, device)
     each = min(max(at_once // columns, 1), tiles_of(tile, problem) // columns)
@@ -267,8 +266,8 @@ def held_by(device: DeviceFacts, tile: FoldedTile, problem: ConvProblem, algorit
 
 
 def held_bytes(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> int:
-    """Shared memory for rows of tiles, the weight, and either a tile on its way to the output or a step of one that is
-    computed again, which in one stage is where the rows were; with the scales of rows."""
+    """Shared memory for rows of tiles, the weight, the scales of rows, and either a tile to be stored or a step of one
+    that is computed again. With one stage the latter reuses the memory of the rows."""
     rows, each = steps(problem), numbers_of(algorithm) * tile.bk * NUMBER_BYTES
     again = max(tile.bm * tile.bn * problem.y.dtype.nbytes, (tile.bm + tile.bn) * each)
     scales = rows * tile.stages * tile.bm * SCALE_BYTES if Folding.of(problem, algorithm).scaled else 0
@@ -277,7 +276,7 @@ def held_bytes(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm) -> 
 
 
 def _together(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
-    """How many programs that keep the weight fit on a multiprocessor."""
+    """The number of programs that keep the weight and fit on a multiprocessor."""
     shared_bytes = held_bytes(tile, problem, algorithm) + _RESERVED_BYTES
     return max(1, min((shared_limit(device) + _RESERVED_BYTES) // shared_bytes, MOST_WARPS // tile.warps))
 
@@ -290,8 +289,7 @@ def steps(problem: ConvProblem) -> int:
 def best_tiles(
     problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int
 ) -> tuple[FoldedTile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first; half of them keep the weight, where some
-    can."""
+    """The ``count`` tiles with the lowest estimates, best first. Half of them keep the weight, if some can."""
     limit = shared_limit(device)
 
     def needed(tile: FoldedTile) -> int:
@@ -307,7 +305,7 @@ def best_tiles(
 
 
 def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
-    """A rough time: good enough to drop what cannot win."""
+    """A rough time, good enough to drop tiles that cannot win."""
     sms, folding = sm_count(device), Folding.of(problem, algorithm)
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
     written = tile.bm * tile.bn * problem.y.dtype.nbytes / CACHE_BYTES_PER_CYCLE
@@ -323,12 +321,12 @@ def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device:
     return each * (block + written) + staging
 
 
-# What is launched.
+# Launches.
 
 
 def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
-    """What the kernel that lays the input and the weight is compiled for; a program lays a row of the input, or what
-    belongs to an output channel."""
+    """Compile-time constants of the kernel that stages the input and packs the weight. A program writes a row of the
+    input, or the weight of an output channel."""
     told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     folding, rows = Folding.of(problem, algorithm), steps(problem)
     needed = (
@@ -342,7 +340,7 @@ def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, in
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for: as for any staged input, with the taps of a row as one."""
+    """Compile-time constants of the product kernel: as for any staged input, with the taps of a row as one."""
     folding = Folding.of(problem, algorithm)
     return product_constants(problem, tile) | folding.constants | {
         "S": 1, "G": 1, "X_PIXEL": folding.channels, "X_LOW": folding.numbers,
@@ -364,14 +362,14 @@ _NUMBERS_OF_A_WARP = 256
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: what lays the input and the weight, and the products."""
+    """The kernels to launch: the one that stages and packs, and the products."""
     from convwright.backends.triton.folded_gemm.kernel import folded_operands, held_gemm
     from convwright.backends.triton.staged_gemm.kernel import staged_gemm
 
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate), FoldedTile.of(candidate)
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
-    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
-    numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # where a kernel has laid them
+    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, with any address
+    numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # as a kernel has staged them
     told = laying_constants(problem, algorithm)
     warps = _warps(max(told["X_BLOCK"], told["W_BLOCK"]))
     laid = KernelCall(
@@ -382,12 +380,12 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     if tile.programs is None:
         product, blocks = constants(problem, algorithm, tile), tiles_of(tile, problem)
         products = KernelCall(staged_gemm, pointers, product, blocks, tile.warps, tile.stages, tile.regs)
-    else:  # whose one long loop has its stages, and no other
+    else:  # whose single long loop has the stages
         product = held_constants(problem, algorithm, tile)
         products = KernelCall(held_gemm, pointers, product, tile.programs, tile.warps, 1, tile.regs)
     return laid, products
 
 
 def _warps(numbers: int) -> int:
-    """Of a program that lays so many."""
+    """Warps of a program that writes so many numbers."""
     return min(max(numbers // _NUMBERS_OF_A_WARP, 1), 16)

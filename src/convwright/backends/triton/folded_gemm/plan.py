@@ -1,4 +1,4 @@
-"""Products on folded rows of taps made ready for one problem."""
+"""The plan of products on folded rows of taps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from convwright.core.candidate import Candidate
 
 
 class FoldedGemmPlan(SequencePlan):
-    """Runs one configuration of them.
+    """Runs one configuration of products on folded rows of taps.
 
-    The weight is small, and is packed at each call, by programs beside those that stage the input. A kernel of its own
-    would take 1.5 µs where the weight changes, of the 8 µs of a first layer.
+    The weight is small and packed at each call, by additional programs of the staging kernel. A separate kernel would
+    take 1.5 µs when the weight changes, of the 8 µs of a first layer.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What kernels share whose source is made for each problem: ``elementwise`` and ``pool``.
+"""Shared by kernels with generated source: ``elementwise`` and ``pool``.
 
 Input: a text. Output: a kernel. Read ``kernel`` (text → kernel) and ``functions``, which such texts call, first.
 """

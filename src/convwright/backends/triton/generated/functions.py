@@ -1,6 +1,6 @@
-"""Functions of single numbers in fp32, as a kernel that was generated calls them.
+"""Functions of fp32 numbers that generated kernels call.
 
-``PRECISE`` is for results that are stored in fp32: there fast instructions would show.
+``PRECISE`` is set for results stored in fp32, in which the error of fast instructions would be visible.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -28,7 +28,7 @@ def sqrt(x, PRECISE: tl.constexpr):
 
 @triton.jit
 def tanh(x, PRECISE: tl.constexpr):
-    """Near zero by a polynomial: there the difference of exponentials has no digits left."""
+    """A polynomial near zero, where the difference of exponentials would lose all digits."""
     z = x * x
     near = ((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z + 1.33314422036e-1
     near = (near * z - 3.33332819422e-1) * z * x + x

@@ -10,8 +10,8 @@ from typing import Any
 
 @cache
 def kernel(text: str, name: str) -> Any:
-    """The kernel that is called so in this source. Triton reads a kernel's source from the file it was written in: this
-    one has none, so that it is left with Python's cache of lines."""
+    """The kernel ``name`` in this source. Triton reads a kernel's source from its file. A generated kernel has no file,
+    so its source is added to Python's line cache."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     file = f"<{name} {digest}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
