@@ -52,6 +52,18 @@ def test_what_is_unstable_or_was_not_measured_is_said_below() -> None:
     assert ", in which 2 ambiguous rows count as measured, so that it is not sure; " in summary
 
 
+def test_a_ratio_is_shown_with_what_it_rests_on() -> None:
+    known = replace(RESULTS[0], rounds=31)
+    for width in (120, 200):
+        head, row, *_ = printed(width, known)
+        assert head.split("  ").count("95 %") == 1
+        assert "rounds" in head
+        assert "2.00  1.99 to 2.01      31  faster" in row
+    (row,) = results_data([known])
+    assert (row["rounds"], row["times_faster_low"]) == (31, known.times_faster.low)  # type: ignore[union-attr]
+    assert "rounds" not in printed(200, RESULTS[0])[0]
+
+
 def test_a_limit_that_is_tiny_is_not_nothing() -> None:
     rows = printed(200, replace(RESULTS[0], limit_us=0.0039))
     assert "0.0039" in rows[1]

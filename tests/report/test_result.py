@@ -10,11 +10,11 @@ import pytest
 from convwright.core.candidate import Candidate, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
-from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.finding import Finding, Interval, KindError, Measurement, PairedRatio
 from convwright.core.policy import Objective, Policy
 from convwright.core.profiles import profile
 from convwright.report.benchmarks.lines import as_line
-from convwright.report.benchmarks.result import Asked, Outcome, Result, key_of, outcome_of, times_faster
+from convwright.report.benchmarks.result import Asked, Outcome, Result, key_of, outcome_of
 from convwright.report.benchmarks.table import Summary
 from convwright.settings import Mode
 from convwright.suites.suite import Row
@@ -53,7 +53,7 @@ CASES = [
 def test_outcomes(others: list[Finding], outcome: Outcome, ratio: tuple[float, float, float]) -> None:
     searched = found(OWN, *others)
     assert outcome_of(searched) is outcome
-    assert times_faster(searched) == pytest.approx(Interval(ratio[1], ratio[0], ratio[2]))
+    assert searched.times_faster == pytest.approx(Interval(ratio[1], ratio[0], ratio[2]))
 
 
 def test_a_choice_may_be_slower_where_something_else_is_wanted() -> None:
@@ -103,7 +103,42 @@ def test_nothing_is_compared_with_what_was_not_measured() -> None:
     unmeasured = Finding(OWN.candidate, note="was not measured")
     for searched in (found(unmeasured), found(None, finding("a/b", 1, 2, 3))):
         assert outcome_of(searched) is None
-        assert times_faster(searched) is None
+        assert searched.times_faster is None
+
+
+def beside_own(low: float, value: float, high: float, own: str = OWN.candidate.id) -> Finding:
+    """A candidate with disjoint times, whose ratio to PyTorch's own call is known from 31 rounds."""
+    made = finding("a/b", 49, 50, 51)
+    assert made.measurement is not None
+    paired = PairedRatio(own, Interval(value, low, high), 31)
+    return replace(made, measurement=replace(made.measurement, paired=paired))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "outcome"),
+    [
+        ((0.78, 0.8, 0.82), Outcome.FASTER),
+        ((0.78, 0.8, 0.99), Outcome.AMBIGUOUS),
+        ((0.98, 0.985, 0.99), Outcome.SAME),
+        ((1.1, 1.2, 1.3), Outcome.SLOWER),
+    ],
+)
+def test_the_ratio_of_rounds_decides_and_is_shown(ratio: tuple[float, float, float], outcome: Outcome) -> None:
+    searched = found(OWN, beside_own(*ratio))
+    assert outcome_of(searched) is outcome
+    record = json.loads(as_line(asked().record(ROW, searched, 0.5)))
+    result = Result.of(record)
+    assert result.rounds == record["rounds"] == 31
+    low, value, high = ratio
+    assert result.times_faster == pytest.approx(Interval(1 / value, 1 / high, 1 / low))
+
+
+def test_a_ratio_to_another_call_decides_nothing() -> None:
+    """As PyTorch's own call under the other TF32 flag, of an earlier search."""
+    searched = found(OWN, beside_own(1.1, 1.2, 1.3, own="torch/default[tf32=1]"))
+    assert outcome_of(searched) is Outcome.FASTER
+    assert searched.times_faster == pytest.approx(Interval(2.0, 99 / 51, 101 / 49))
+    assert Result.of(asked().record(ROW, searched, 0.5)).rounds is None
 
 
 def elsewhere() -> Findings:

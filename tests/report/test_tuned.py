@@ -15,7 +15,7 @@ from convwright.advising.advice import Advice
 from convwright.advising.advice_text import title
 from convwright.advising.tuned import Tuned, TunedProblem, tune
 from convwright.core.direction import Direction
-from convwright.core.finding import Finding
+from convwright.core.finding import Finding, Interval, PairedRatio
 from convwright.core.policy import Policy
 from convwright.engine.capture.distinct import Posed
 from convwright.engine.capture.layers import LayerCall
@@ -48,6 +48,20 @@ def printed(*problems: TunedProblem, width: int = 300) -> list[str]:
     out = StringIO()
     print_tuned(Tuned(CPU, Mode.QUICK, problems, (), 5.2), Console(file=out, width=width))
     return out.getvalue().splitlines()
+
+
+def test_what_a_choice_gains_stands_with_what_it_rests_on() -> None:
+    fast = finding("a/b", 7_000.0)
+    assert fast.measurement is not None
+    ratio = PairedRatio(OWN.candidate.id, Interval(0.5, 0.4, 0.625), 31)
+    paired = problem("a", OWN, replace(fast, measurement=replace(fast.measurement, paired=ratio)))
+    head, row = printed(paired)[1:3]
+    assert "torch µs  times faster          95 %  rounds" in head
+    assert "14,801.4          2.00  1.60 to 2.50      31" in row
+    (data,) = tuned_data(Tuned(CPU, Mode.QUICK, (paired,), (), 5.2))
+    assert (data["times_faster"], data["times_faster_low"], data["times_faster_high"]) == (2.0, 1.6, 2.5)
+    assert data["rounds"] == 31
+    assert "times faster" not in printed(DONE)[1], "PyTorch's own call is the choice"
 
 
 DONE, SHAKEN, OPEN = problem("a", OWN), problem("b", shaken(OWN)), problem("c", OWN, LOOKED)

@@ -62,6 +62,41 @@ def test_a_packing_time_that_drowned_in_noise_makes_no_call_shorter(monkeypatch:
     assert made.call_us(weights_change=True) == Interval(50.0, 45.0, 75.0)
 
 
+def test_a_candidate_has_its_ratio_to_pytorchs_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work makes rounds three times as long, for both; packing counts if weights change."""
+    shaken = [100.0, 300.0] * 5
+    slopes = {
+        "run torch/default": shaken,
+        "run made/up": [each / 2 for each in shaken],
+        "pack made/up": [10.0, 30.0] * 5,
+    }
+
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, Timing]:
+        us = Interval(200.0, 50.0, 350.0)
+        return {name: Timing(us, 1.0, 20, tuple(slopes[name]), None, 1, disturbed=True) for name in calls}
+
+    monkeypatch.setattr(side_by_side, "measure_calls", timed)
+    bench: Any = SimpleNamespace(device=torch.device("cpu"), facts=CPU, mode="quick")
+    candidate = Candidate(PROBLEM, "torch", "default", (), Arithmetic.FP32, 0, True, Source.RULE)
+    own: Any = Packing(candidate)
+    own.preparation = lambda: None
+    trial: Any = Packing()
+    found = Stopwatch(bench).heat([own, trial], 1e3)
+    ours, torchs = found[trial.candidate].measurement, found[candidate].measurement
+    assert ours is not None
+    assert torchs is not None
+    assert torchs.paired is None
+    assert ours.paired is not None
+    assert (ours.paired.own, ours.paired.rounds) == ("torch/default", 10)
+    assert ours.paired.ratio.low == pytest.approx(ours.paired.ratio.high), "the slowdown of both cancels"
+    assert ours.paired.of_call(weights_change=True).value == pytest.approx(0.6)
+    assert ours.paired.of_call(weights_change=False).value == pytest.approx(0.5)
+    slopes["run made/up"] = [-1.0, 50.0] * 5  # noise hides one end of the ratio
+    hidden = Stopwatch(bench).heat([own, trial], 1e3)[trial.candidate].measurement
+    assert hidden is not None
+    assert hidden.paired is None
+
+
 @pytest.mark.parametrize(("look_us", "expected"), [(0.0, None), (70.0, 70.0)])
 def test_a_slope_that_is_no_time_is_no_measurement(
     monkeypatch: pytest.MonkeyPatch, look_us: float, expected: float | None

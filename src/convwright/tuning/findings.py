@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding, Measurement
+from convwright.core.finding import Finding, Interval, Measurement, PairedRatio
 from convwright.core.limits import limits, too_large
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, Weights
 from convwright.measuring.kernels import Kernel
 from convwright.naming import singular
 from convwright.notebook import html
@@ -42,6 +43,32 @@ class Findings:
     def choice(self) -> Finding | None:
         """The winner; None if nothing is allowed, or nothing was measured."""
         return next((verdict.finding for verdict in self.verdicts if verdict.won), None)
+
+    @property
+    def paired(self) -> PairedRatio | None:
+        """The choice's time divided by that of PyTorch's own call, from rounds of one run in which both ran; None where
+        there were none."""
+        chosen = self.choice.measurement if self.choice is not None else None
+        if chosen is None or chosen.paired is None or self.baseline is None:
+            return None
+        return chosen.paired if chosen.paired.own == self.baseline.candidate.id else None
+
+    @property
+    def times_faster(self) -> Interval | None:
+        """The time of PyTorch's own call divided by the choice's: by ``paired`` where that is known, else with the
+        widest interval that both times allow; None where a time is unknown."""
+        base, best = self.baseline, self.choice
+        if base is None or best is None or base.measurement is None or best.measurement is None:
+            return None
+        if best.candidate == base.candidate:
+            return Interval(1.0, 1.0, 1.0)
+        changing = self.policy.weights is Weights.CHANGING
+        if self.paired is not None:
+            ratio = self.paired.of_call(weights_change=changing)
+            return Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+        own, ours = (each.measurement.call_us(weights_change=changing) for each in (base, best))
+        most = own.high / ours.low if ours.low > 0 else inf
+        return Interval(own.value / ours.value, max(own.low, 0.0) / ours.high, most)
 
     @property
     def unstable(self) -> str | None:

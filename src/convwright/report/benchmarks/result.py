@@ -14,7 +14,7 @@ from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
 from convwright.core.policy import Policy
 from convwright.errors import first_line
-from convwright.measuring.compare import TIE
+from convwright.measuring.compare import TIE, beyond_tie
 from convwright.measuring.conditions import Conditions
 from convwright.naming import singular
 from convwright.report.words.amounts import bytes_text
@@ -29,9 +29,10 @@ ANY = "*"
 
 
 class Outcome(StrEnum):
-    """The chosen candidate beside PyTorch's own call: faster or slower by more than a tie beyond both intervals, or the
-    same; AMBIGUOUS where PyTorch's own stays though another may be faster by more than a tie, and where a time is
-    not known to within a tie, so that nothing can be called the same."""
+    """The chosen candidate compared with PyTorch's own call, by the ratio of the rounds in which both ran. FASTER and
+    SLOWER: by more than a tie, beyond the interval of the ratio (of both times, where they did not run in one run).
+    AMBIGUOUS: PyTorch's own call stays though another may be faster by more than a tie, or the ratio is not known to
+    within a tie, so that nothing can be called the same."""
 
     FASTER = "faster"
     SAME = "same"
@@ -66,7 +67,8 @@ class Asked:
         outcome = outcome_of(found)
         return {
             **self._given(row), **found.to_json(), "seconds": seconds, "failure": None,
-            "outcome": None if outcome is None else outcome.value, "times_faster": _data(times_faster(found)),
+            "outcome": None if outcome is None else outcome.value, "times_faster": _data(found.times_faster),
+            "rounds": None if found.paired is None else found.paired.rounds,
             "times_us": {name: asdict(time_us) for name, time_us in times_us.items() if time_us is not None},
             "limit_us": bound.limit_us, "share": share, "unstable": found.unstable, "remark": _remark(found),
         }  # fmt: skip
@@ -107,6 +109,8 @@ def outcome_of(found: Findings) -> Outcome | None:
     ours, torchs = pair
     if found.unstable is not None:
         return Outcome.AMBIGUOUS
+    if found.paired is not None and found.times_faster is not None:
+        return _by_rounds(found.times_faster)
     if ours.high < (1 - TIE) * torchs.low:
         return Outcome.FASTER
     if torchs.high < (1 - TIE) * ours.low:
@@ -116,16 +120,10 @@ def outcome_of(found: Findings) -> Outcome | None:
     return Outcome.AMBIGUOUS if ours is torchs and _may_be_beaten(found, torchs) else Outcome.SAME
 
 
-def times_faster(found: Findings) -> Interval | None:
-    """PyTorch's time divided by that of the choice, with the widest interval that both of theirs allow."""
-    pair = _pair(found)
-    if pair is None:
-        return None
-    ours, torchs = pair
-    if ours is torchs:
-        return Interval(1.0, 1.0, 1.0)
-    most = torchs.high / ours.low if ours.low > 0 else float("inf")
-    return Interval(torchs.value / ours.value, max(torchs.low, 0.0) / ours.high, most)
+def _by_rounds(times_faster: Interval) -> Outcome:
+    if beyond_tie(times_faster):
+        return Outcome.FASTER if times_faster.value > 1 else Outcome.SLOWER
+    return Outcome.AMBIGUOUS if times_faster.relative_halfwidth > TIE else Outcome.SAME
 
 
 def _pair(found: Findings) -> tuple[Interval, Interval] | None:
@@ -194,6 +192,7 @@ class Result:
     disallowed: frozenset[str] = frozenset()
     first: str | None = None
     workspace: str | None = None
+    rounds: int | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
@@ -213,6 +212,7 @@ class Result:
             measured=_measured(record), present=_present(record),
             disallowed=frozenset(row["id"] for row in record["candidates"] if not row.get("allowed", True)),
             first=None if first is None else first["id"], workspace=None if first is None else _workspace(first),
+            rounds=record.get("rounds"),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:

@@ -26,8 +26,8 @@ from convwright.wording.conditions_text import Measured
 _UNKNOWN = "–"
 _DIRECTION = "direction"
 _COLUMNS = (
-    "name", _DIRECTION, "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "outcome", "first candidate",
-    "workspace", "limit µs", "share", "rel. L2", "PyTorch's",
+    "name", _DIRECTION, "problem", "PyTorch µs", "winner", "µs", "times faster", "95 %", "rounds", "outcome",
+    "first candidate", "workspace", "limit µs", "share", "rel. L2", "PyTorch's",
 )  # fmt: skip
 _FOLDED = ("name", "problem", "winner", "first candidate")
 _DECISIVE = (
@@ -37,11 +37,15 @@ _DECISIVE = (
     "winner",
     "µs",
     "times faster",
+    "95 %",
+    "rounds",
     "outcome",
     "first candidate",
     "workspace",
 )
-_KEPT = ("name", _DIRECTION, "outcome", "first candidate", "winner", "times faster", "µs", "PyTorch µs")
+_KEPT = (
+    "name", _DIRECTION, "outcome", "first candidate", "winner", "times faster", "µs", "PyTorch µs", "95 %", "rounds",
+)  # fmt: skip
 _WIDE = 150
 _STYLES = {Outcome.FASTER: "bold green", Outcome.SLOWER: "red", Outcome.AMBIGUOUS: "yellow"}
 
@@ -175,6 +179,9 @@ def _data(result: Result) -> dict[str, Any]:
         "winner_low_us": None if ours is None else ours.low,
         "winner_high_us": None if ours is None else ours.high,
         "times_faster": None if ratio is None else ratio.value,
+        "times_faster_low": None if ratio is None else ratio.low,
+        "times_faster_high": None if ratio is None else ratio.high,
+        "rounds": result.rounds,
         "outcome": None if result.outcome is None else str(result.outcome),
         "limit_us": result.limit_us,
         "relative_l2": result.error,
@@ -205,7 +212,7 @@ def _cells(result: Result) -> dict[str, str]:
     if ratio is not None:
         cells |= {"times faster": f"{ratio.value:.2f}", "outcome": str(result.outcome)}
         if result.choice != result.baseline:
-            cells["95 %"] = f"{ratio.low:.2f} to {ratio.high:.2f}"
+            cells |= {"95 %": f"{ratio.low:.2f} to {ratio.high:.2f}", "rounds": str(result.rounds or _UNKNOWN)}
     return cells | {
         "first candidate": result.first or _UNKNOWN,
         "workspace": result.workspace or _UNKNOWN,

@@ -21,17 +21,21 @@ from convwright.report.words.sheet import Sheet
 from convwright.report.words.too_large import print_too_large
 from convwright.report.words.unstable import print_unstable
 from convwright.tuning.choose import call_us
+from convwright.tuning.findings import Findings
 from convwright.tuning.kernels import BEING_COMPILED
 from convwright.wording.compact import compact, without_direction
 from convwright.wording.conditions_text import compared_in, conditions_now, permitted_in
 
 _LEFT = ("layers", "problem", "candidate")
 _DIRECTION = "direction"
-_COLUMNS = ("layers", _DIRECTION, "problem", "calls", "candidate", "µs", "torch µs", "workspace", "search s")
+_COLUMNS = (
+    "layers", _DIRECTION, "problem", "calls", "candidate", "µs", "torch µs", "times faster", "95 %", "rounds",
+    "workspace", "search s",
+)  # fmt: skip
 # Where nothing ran; times are those of earlier searches, and shown where there are any.
 _PLANNED = ("layers", _DIRECTION, "problem", "calls", "candidates", "candidate", "µs", "workspace")
 # What is left where a terminal has no room for more, the first longest.
-_KEPT = ("layers", _DIRECTION, "candidate", "µs", "torch µs")
+_KEPT = ("layers", _DIRECTION, "candidate", "µs", "torch µs", "times faster", "95 %", "rounds")
 _PLANNED_KEPT = ("layers", _DIRECTION, "candidate", "workspace")
 # Where there is less room than that, a candidate's configuration is cut short.
 _WIDE = 150
@@ -84,7 +88,7 @@ def tuned_data(tuned: Tuned) -> list[dict[str, Any]]:
 
 def _data(each: TunedProblem) -> dict[str, Any]:
     found = each.findings
-    own = _time_us(found.baseline, found.policy)
+    own, ratio = _time_us(found.baseline, found.policy), found.times_faster
     return {
         "layers": " ".join(each.posed.names),
         "direction": str(each.posed.problem.direction),
@@ -93,6 +97,10 @@ def _data(each: TunedProblem) -> dict[str, Any]:
         "candidate": each.candidate.id if each.candidate else None,
         "call_us": _time_us(found.choice, found.policy),
         "torch_us": own,
+        "times_faster": None if ratio is None else ratio.value,
+        "times_faster_low": None if ratio is None else ratio.low,
+        "times_faster_high": None if ratio is None else ratio.high,
+        "rounds": None if found.paired is None else found.paired.rounds,
         "workspace_bytes": each.workspace_bytes,
         "search_s": each.seconds,
         "known": each.known,
@@ -126,9 +134,20 @@ def _cells(each: TunedProblem) -> dict[str, str]:
         "candidate": candidate.id if candidate else UNKNOWN,
         "µs": _time(found.choice, found.policy),
         "torch µs": _time(found.baseline, found.policy),
+        **_ratio(found),
         "workspace": bytes_text(each.workspace_bytes, at_most=each.workspace_is_bound),
         "search s": "known" if each.known else f"{each.seconds:.1f}",
     }
+
+
+def _ratio(found: Findings) -> dict[str, str]:
+    """How many times faster the choice is than PyTorch's own call, and what that rests on."""
+    ratio = found.times_faster
+    cells = dict.fromkeys(("times faster", "95 %", "rounds"), UNKNOWN)
+    if ratio is None or found.choice is found.baseline:
+        return cells
+    rounds = UNKNOWN if found.paired is None else str(found.paired.rounds)
+    return {"times faster": f"{ratio.value:.2f}", "95 %": f"{ratio.low:.2f} to {ratio.high:.2f}", "rounds": rounds}
 
 
 def _time(finding: Finding | None, policy: Policy) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import isfinite
 
 from convwright.core.candidate import Candidate
-from convwright.core.finding import Finding, Interval, KindError, Measurement
+from convwright.core.finding import Finding, Interval, KindError, Measurement, PairedRatio
 from convwright.measuring.call import Call
 from convwright.measuring.clock import Clock, CudaGraphClock, WallClock
 from convwright.measuring.conditions import conditions, state, today
-from convwright.measuring.regression import median_time
+from convwright.measuring.regression import median_time, paired_ratio
 from convwright.measuring.timer import Timing, measure_calls
 from convwright.prediction.corrections import ESTIMATE
+from convwright.tuning.choose import is_torch
 from convwright.tuning.trials.doubt import doubt, least
 from convwright.tuning.trials.quick_timing import FAILURES, QuickTiming, failure
 from convwright.tuning.trials.trial import Bench, Trial
@@ -58,13 +60,14 @@ class Stopwatch:
         # A state read before the first comparison may be an idle GPU's clock.
         self._facts = tuple((dict(self._facts) | dict(state(self.bench.facts))).items())
         self.rounds_us |= {t.candidate: times[f"run {t.candidate.id}"].round_slopes_us for t in trials}
+        own = next((trial.candidate for trial in trials if is_torch(trial.candidate)), None)
         return {
-            trial.candidate: Finding(trial.candidate, self._measurement(trial, times))
+            trial.candidate: Finding(trial.candidate, self._measurement(trial, times, own))
             for trial in trials
             if times[f"run {trial.candidate.id}"].call_us.value > 0 or trial.look_us > 0
         }
 
-    def _measurement(self, trial: Trial, times: Mapping[str, Timing]) -> Measurement:
+    def _measurement(self, trial: Trial, times: Mapping[str, Timing], own: Candidate | None) -> Measurement:
         id_ = trial.candidate.id
         timing, packing, look_us = times[f"run {id_}"], times.get(f"pack {id_}"), trial.look_us
         # Other work on the host does not disturb a GPU.
@@ -79,6 +82,7 @@ class Stopwatch:
             samples=timing.samples,
             conditions=(*self._conditions(), *_estimate(trial.candidate)),
             doubt=doubtful,
+            paired=None if own is None or own == trial.candidate else _paired(id_, times, own.id),
         )
 
     def of_look(self, look: QuickTiming, doubtful: str | None) -> Finding:
@@ -101,6 +105,19 @@ class Stopwatch:
         if isinstance(self.device, CudaGraphClock) and self.device.fallbacks:
             facts += (("timed by events", "; ".join(self.device.fallbacks)),)
         return facts
+
+
+def _paired(id_: str, times: Mapping[str, Timing], own: str) -> PairedRatio | None:
+    """The ratio to PyTorch's own call; None if the rounds do not give both ends of its interval."""
+    runs, base = times[f"run {id_}"].round_slopes_us, times[f"run {own}"].round_slopes_us
+    ratio, packing = paired_ratio(runs, base), None
+    if (packed := times.get(f"pack {id_}")) is not None:
+        # Noise may make the slope of a short packing negative.
+        whole = [run + max(pack, 0.0) for run, pack in zip(runs, packed.round_slopes_us, strict=True)]
+        packing = paired_ratio(whole, base)
+    if not all(each.low > 0 and isfinite(each.high) for each in (ratio, packing) if each is not None):
+        return None
+    return PairedRatio(own, ratio, len(runs), packing)
 
 
 def _estimate(candidate: Candidate) -> tuple[tuple[str, str], ...]:
