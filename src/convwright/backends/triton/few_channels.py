@@ -73,9 +73,7 @@ def _lanes_reason(sweep: Sweep) -> str | None:
         if sweep.groups == 1 and spec.shape[-1] > 1 and spec.strides[-1] != 1:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
     if sweep.inputs > _MOST_INPUTS_IN_LANES:
-        return (
-            f"needs at most {_MOST_INPUTS_IN_LANES} input channels per group with channels last, got {sweep.inputs}"
-        )
+        return f"needs at most {_MOST_INPUTS_IN_LANES} input channels per group with channels last, got {sweep.inputs}"
     return None
 
 

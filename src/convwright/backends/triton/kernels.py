@@ -1,7 +1,7 @@
-"""Our kernels: what each can be asked, which are offered for a direction, and where each is.
+"""Our kernels: their interface, the kernels for each direction, and their modules.
 
-A kernel is imported when it is first asked for. Its ``offers`` load neither Triton nor PyTorch, its ``kernel`` loads
-Triton alone, and its ``plan`` loads PyTorch alone.
+A kernel is imported when it is first used. Its ``offers`` load neither Triton nor PyTorch, its ``kernel`` loads only
+Triton, and its ``plan`` loads only PyTorch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     PlanClass = type[SingleKernelPlan] | type[SequencePlan] | type[RarePlan]
 
-# The names of a kernel's algorithms begin with its own.
+# The names of a kernel's algorithms begin with the kernel's name.
 KernelName = Literal[
     "banded-gemm", "boxed-gemm", "boxed-weight-gradient", "direct", "few-weights", "folded-gemm", "implicit-gemm",
     "input-gradient", "staged-gemm", "staged-weight-gradient", "taps-first", "weight-gradient", "wide-direct",
@@ -43,30 +43,30 @@ OFFERED: Mapping[Direction, tuple[KernelName, ...]] = {
 
 
 class Kernel(Protocol):
-    """What a kernel's module ``offers`` answers."""
+    """The interface of a kernel's module ``offers``."""
 
     NAME: str
-    """How refusals name it."""
+    """The name in refusals."""
 
     def offers(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-        """Every configuration worth trying, or why the kernel cannot serve."""
+        """Every configuration worth trying, or the reason why the kernel does not support the problem."""
 
     def cycles_of(self, candidate: Candidate, device: DeviceFacts) -> float:
-        """How long the busiest multiprocessor should take, by estimate."""
+        """Estimated cycles of the busiest multiprocessor."""
 
     def kernel_calls(self, candidate: Candidate) -> tuple[KernelCall, ...]:
-        """What the driver is asked to launch. Loads Triton."""
+        """The kernels to launch. Loads Triton."""
 
 
 class Plans(Protocol):
-    """What a kernel's module ``plan`` answers."""
+    """The interface of a kernel's module ``plan``."""
 
     def plan_class(self, candidate: Candidate) -> PlanClass:
-        """The class of the plans that run ``candidate``."""
+        """The class of the candidate's plans."""
 
 
 def called(algorithm: str, direction: Direction) -> KernelName | None:
-    """The kernel to which an algorithm belongs; None where there is none.
+    """The kernel of an algorithm; None if there is none.
 
     >>> called("implicit-gemm-tf32-packed", Direction.FORWARD)
     'implicit-gemm'
@@ -75,7 +75,7 @@ def called(algorithm: str, direction: Direction) -> KernelName | None:
 
 
 def kernel(name: KernelName) -> Kernel:
-    """What a kernel serves. Loads neither Triton nor PyTorch."""
+    """The ``offers`` of a kernel. Loads neither Triton nor PyTorch."""
     match name:
         case "banded-gemm":
             from convwright.backends.triton.banded_gemm import offers as banded_gemm
@@ -136,7 +136,7 @@ def kernel(name: KernelName) -> Kernel:
 
 
 def plans(name: KernelName) -> Plans:
-    """How a kernel's candidates are run. Loads PyTorch."""
+    """The ``plan`` of a kernel. Loads PyTorch."""
     match name:
         case "banded-gemm":
             from convwright.backends.triton.banded_gemm import plan as banded_gemm

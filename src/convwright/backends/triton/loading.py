@@ -1,4 +1,4 @@
-"""What kernels that multiply no matrices read, in fp32."""
+"""Loads in fp32 for kernels without matrix products."""
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ import triton.language as tl
 
 @triton.jit
 def loaded(at, mask, MASKED: tl.constexpr):
-    """What lies there in fp32; zeros where the mask says no."""
+    """The elements at these pointers in fp32, zero where the mask is false."""
     value = tl.load(at, mask=mask, other=0.0) if MASKED else tl.load(at)
     return value.to(tl.float32)

@@ -1,4 +1,4 @@
-"""What one multiprocessor can do, for rough estimates that tell which configurations cannot win."""
+"""Rates and limits of a multiprocessor, for rough estimates that drop configurations that cannot win."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from convwright.core.device import DeviceFacts
 from convwright.core.dtype import Arithmetic
 
-# Shared memory that one block may ask for. An architecture that is not listed is taken to have the least.
+# Shared memory that one block may use. An unlisted architecture gets the smallest value.
 _SHARED_BYTES = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 103: 232_448}
 _LEAST_SHARED_BYTES = 101_376
 
-# Products per cycle and multiprocessor on Hopper. Only their ratios matter, and those are alike on other devices.
+# Multiply-adds per cycle and multiprocessor on Hopper. Only their ratios matter, which are similar on other devices.
 _PRODUCTS_PER_CYCLE = {
     Arithmetic.FP16_ACC32: 2048,
     Arithmetic.FP16_ACC16: 2048,
@@ -26,15 +26,15 @@ _PRODUCTS_PER_CYCLE = {
 REGISTERS = 65_536
 CACHE_BYTES_PER_CYCLE = 32
 SHARED_BYTES_PER_CYCLE = 128
-MOST_WARPS = 16  # of kernels with as many registers as these
-BLOCK_CYCLES = 1500  # from a block's start to its first product, and its epilogue
-STEP_CYCLES = 100  # barriers and waits of one step, where no other block fills them
-MORE_KERNEL_CYCLES = 2500  # of a kernel that follows another and waits for it
-_SM_COUNT = 100  # of a device that does not tell
+MOST_WARPS = 16  # for kernels that use this many registers
+BLOCK_CYCLES = 1500  # from a block's start to its first product, plus its epilogue
+STEP_CYCLES = 100  # barriers and waits of one step, unless other blocks hide them
+MORE_KERNEL_CYCLES = 2500  # for a kernel that waits for another
+_SM_COUNT = 100  # of a device that does not report it
 
 
 def shared_limit(device: DeviceFacts) -> int:
-    """Bytes of shared memory that one block may ask for."""
+    """Bytes of shared memory that one block may use."""
     name = device.architecture.removeprefix("sm_")
     return _SHARED_BYTES.get(int(name), _LEAST_SHARED_BYTES) if name.isdigit() else _LEAST_SHARED_BYTES
 
@@ -46,15 +46,14 @@ def sm_count(device: DeviceFacts) -> int:
 def parts_that_fill(
     tiles: int, steps: int, blocks: Iterable[int], *, least: int = 1, fewest_steps: int = 1
 ) -> list[int]:
-    """Into how many parts the ``steps`` of so many tiles may be divided: into the ``least``, and so that there are
-    about as many ``blocks``, which fill all multiprocessors alike. None of the parts is without a step, nor do they
-    have less than ``fewest_steps`` on average."""
+    """Numbers of parts for the ``steps`` of so many tiles: the ``least``, and those with about as many ``blocks`` as
+    fill all multiprocessors evenly. No part is empty, and parts have at least ``fewest_steps`` on average."""
     wanted = {least, *(max(each // tiles, least) for each in blocks)}
     most = steps // fewest_steps
     return sorted({-(-steps // -(-steps // min(parts, most))) for parts in wanted}) if most else []
 
 
 def products_per_cycle(arithmetic: Arithmetic, rows: int) -> float:
-    """Of tiles of so many rows. Below 64 the warp-group instructions do not serve, and the older ones run at half the
-    rate."""
+    """For tiles of so many rows. Below 64 rows the warp-group instructions cannot be used, and the older ones have half
+    the rate."""
     return _PRODUCTS_PER_CYCLE[arithmetic] / (2 if rows < 64 else 1)

@@ -1,4 +1,4 @@
-"""What kernels ask of how a problem's operands lie, and what they are told about it."""
+"""Requirements of kernels on the layout of operands, and the constants that describe it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.tensor_spec import TensorSpec
 
 OFFSETS_32_BITS = 2**31
 MOST_ELEMENTS = OFFSETS_32_BITS // 2
-# Of fewer channels a tile of a matrix product holds little but zeros.
+# With fewer channels a tile of a matrix product contains mostly zeros.
 LEAST_OF_A_GROUP = 8
 
 
@@ -23,32 +23,33 @@ def shape_reason(
     ahead: bool = False,
     scaled: bool = False,
 ) -> str | None:
-    """Why a kernel for 1 or 2 dimensions, or with ``volumes`` for 3, without ``groups`` or with, cannot compute
-    ``problem``; None where it can. ``ahead`` is one that fuses what stands ahead of a gradient, ``scaled`` one that
-    fuses the scale behind a convolution."""
+    """Why a kernel for 1 or 2 dimensions (3 with ``volumes``), with or without ``groups``, cannot compute ``problem``;
+    None if it can. ``ahead``: the kernel fuses operations before a gradient. ``scaled``: it fuses the scale after a
+    convolution."""
     unfused = why_not_fused(problem, ahead=ahead, scaled=scaled)
     if unfused is not None:
         return unfused
     if problem.dtype not in dtypes:
-        return f"computes {', '.join(dtypes)}, not {problem.dtype}"
+        return f"computes only {', '.join(dtypes)}, got {problem.dtype}"
     if problem.rank > 2 and not volumes:
-        return f"serves 1 or 2 spatial dimensions, got {problem.rank}"
+        return f"needs 1 or 2 spatial dimensions, got {problem.rank}"
     if problem.groups != 1 and not groups:
-        return f"serves `groups` = 1, got {problem.groups}"
+        return f"needs `groups` = 1, got {problem.groups}"
     return None
 
 
 def group_reason(problem: ConvProblem, *, least_outputs: int = LEAST_OF_A_GROUP) -> str | None:
-    """Why matrix products cannot compute each group of ``problem`` by itself, or None where they can."""
+    """Why matrix products cannot compute each group of ``problem`` separately; None if they can."""
     inputs, outputs = group_sizes(problem)
     if problem.groups > 1 and (inputs < LEAST_OF_A_GROUP or outputs < least_outputs):
         least = f"at least {LEAST_OF_A_GROUP} input and {least_outputs} output channels"
-        return f"serves groups of {least}, got {inputs} and {outputs}"
+        return f"needs groups with {least}, got {inputs} and {outputs}"
     return None
 
 
 def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | None:
-    """The same for what is read or written pixel by pixel: that its channels lie side by side, and its size."""
+    """The same for operands that are accessed pixel by pixel: their channels must be contiguous, and their size
+    limited."""
     for name, spec in named.items():
         if not is_channels_last(spec):
             return f"needs a channels-last `{name}` (stride 1 along channels), got stride {spec.strides[1]}"
@@ -56,7 +57,7 @@ def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str
 
 
 def lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
-    """The same for what is read or written along the channels, or along the pixels of a row."""
+    """The same for operands that are accessed along the channels, or along the pixels of a row."""
     for name, spec in named.items():
         if not is_channels_last(spec) and not is_in_planes(spec):
             strides = ", ".join(map(str, spec.strides))
@@ -65,47 +66,48 @@ def lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
 
 
 def is_channels_last(spec: TensorSpec) -> bool:
-    """Whether the channels of a pixel lie side by side."""
+    """Whether the channels of a pixel are contiguous."""
     return spec.shape[1] == 1 or spec.strides[1] == 1
 
 
 def is_in_planes(spec: TensorSpec) -> bool:
-    """Whether the pixels of a row lie side by side, and not the channels."""
+    """Whether the pixels of a row are contiguous, and not the channels."""
     return not is_channels_last(spec) and (spec.shape[-1] == 1 or spec.strides[-1] == 1)
 
 
 def size_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str | None:
-    """The same for how much there is."""
+    """The same for sizes."""
     pixels = pixel_count(problem)
     if pixels == 0:
-        return f"needs something to compute, got a batch of {problem.n}"
+        return f"needs a batch of at least 1, got {problem.n}"
     if pixels >= MOST_ELEMENTS:
-        return f"serves at most 2^30 output pixels, got {pixels:,}"
+        return f"needs at most 2^30 output pixels, got {pixels:,}"
     if problem.w.numel >= MOST_ELEMENTS:
-        return f"serves at most 2^30 weights, got {problem.w.numel:,}"
+        return f"needs at most 2^30 weights, got {problem.w.numel:,}"
     for axis in problem.axes:
         if axis.size + sum(axis.pad) >= OFFSETS_32_BITS:
-            return f"serves padded sizes below 2^31, got {axis.size + sum(axis.pad):,}"
+            return f"needs padded sizes below 2^31, got {axis.size + sum(axis.pad):,}"
     for name, spec in named.items():
         image = span(spec.shape[1:], spec.strides[1:])
         if image >= MOST_ELEMENTS:
-            return f"serves images that span at most 2^30 elements, one of `{name}` spans {image:,}"
+            return f"needs images that span at most 2^30 elements, got {image:,} in `{name}`"
         reached = _reached(problem, spec)
         if reached >= OFFSETS_32_BITS:
-            return f"serves offsets below 2^31, and taps reach {reached:,} elements across an image of `{name}`"
+            return f"needs offsets below 2^31, but taps span {reached:,} elements of an image of `{name}`"
     return None
 
 
 def _reached(problem: ConvProblem, spec: TensorSpec) -> int:
-    """Elements from the first of an image to the last that a tap asks for, in the padding or beyond a gradient too."""
+    """Elements from the first of an image to the last that a tap accesses, including padding or positions outside a
+    gradient."""
     padded = [axis.size + sum(axis.pad) if spec == problem.x else axis.out + axis.reach for axis in problem.axes]
     return span((spec.shape[1], *padded), spec.strides[1:])
 
 
 def weight_reason(problem: ConvProblem) -> str | None:
-    """The same for a weight that is read or written by its strides."""
+    """The same for a weight that is accessed by its strides."""
     spanned = span(problem.w.shape, problem.w.strides)
-    return None if spanned < MOST_ELEMENTS else f"serves weights that span at most 2^30 elements, got {spanned:,}"
+    return None if spanned < MOST_ELEMENTS else f"needs a weight that spans at most 2^30 elements, got {spanned:,}"
 
 
 def pixel_count(problem: ConvProblem) -> int:
@@ -114,13 +116,13 @@ def pixel_count(problem: ConvProblem) -> int:
 
 
 def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last, both counted."""
+    """Elements from the first to the last, inclusive."""
     return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
 
 
 def moves(spec: TensorSpec) -> tuple[int, ...]:
-    """The strides; 0 along what has one element, where they mean nothing, and may hide from the compiler how the other
-    offsets are aligned."""
+    """The strides; 0 for dimensions of size 1, whose strides are irrelevant and could hide the alignment of other
+    offsets from the compiler."""
     return tuple(stride if size > 1 else 0 for size, stride in zip(spec.shape, spec.strides, strict=True))
 
 
@@ -130,7 +132,7 @@ def group_sizes(problem: ConvProblem) -> tuple[int, int]:
 
 
 def group_constants(problem: ConvProblem) -> dict[str, int]:
-    """Groups, and the channels of each, for a kernel that computes one group by itself."""
+    """Groups, and the channels of each, for a kernel that computes each group separately."""
     inputs, outputs = group_sizes(problem)
     return {"G": problem.groups, "C": inputs, "K": outputs}
 
@@ -155,7 +157,7 @@ def window_constants(problem: ConvProblem) -> dict[str, int | bool]:
 
 
 def offsets_are_wide(*specs: TensorSpec) -> bool:
-    """Whether offsets in one of them take more than 32 bits."""
+    """Whether offsets in one of them need more than 32 bits."""
     return any(span(spec.shape, spec.strides) >= MOST_ELEMENTS for spec in specs)
 
 
@@ -165,12 +167,12 @@ def channel_constants(problem: ConvProblem) -> dict[str, int]:
 
 
 def plane_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """The same for operands that may lie in planes."""
+    """The same for operands that may be NCHW."""
     return channel_constants(problem) | {"X_PLANES": is_in_planes(problem.x), "Y_PLANES": is_in_planes(problem.y)}
 
 
 def depth_constants(problem: ConvProblem) -> dict[str, int]:
-    """The same along the first of three spatial dimensions; fewer are one plane of a volume."""
+    """The same along the first of three spatial dimensions. With fewer, there is one plane."""
     front = tuple(before for before, _ in problem.padding)
     return {
         "D": depth(problem.x.shape[2:], 1), "T": depth(problem.taps, 1), "Z": depth(problem.y.shape[2:], 1),
@@ -180,7 +182,7 @@ def depth_constants(problem: ConvProblem) -> dict[str, int]:
 
 
 def weight_strides(problem: ConvProblem) -> dict[str, int]:
-    """The same of the weight, which may lie in any order."""
+    """The same for the weight, which may have any strides."""
     W_K, W_C, *taps = moves(problem.w)
     W_R, W_S = pair(tuple(taps), 0)
     return {"W_K": W_K, "W_C": W_C, "W_R": W_R, "W_S": W_S}
@@ -192,15 +194,15 @@ def weight_depth(problem: ConvProblem) -> dict[str, int]:
 
 
 def pair(values: tuple[int, ...], missing: int) -> tuple[int, int]:
-    """Those of the last two spatial dimensions."""
+    """The values of the last two spatial dimensions."""
     return (missing, values[0]) if len(values) == 1 else (values[-2], values[-1])
 
 
 def depth(values: tuple[int, ...], missing: int) -> int:
-    """That of the first of three spatial dimensions."""
+    """The value of the first of three spatial dimensions."""
     return values[0] if len(values) == 3 else missing
 
 
 def power_of_two(least: int) -> int:
-    """The first that is no less."""
+    """The smallest power of two that is at least ``least``."""
     return 1 << (least - 1).bit_length()

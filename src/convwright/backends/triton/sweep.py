@@ -1,7 +1,8 @@
-"""What the kernels for few channels sum up: a forward convolution, or an input's gradient as one of dy for each phase.
+"""The convolution of kernels for few channels: a forward convolution, or an input gradient as one convolution of dy per
+phase.
 
-A phase are the elements of a dimension that the same taps reach: where windows are ``stride`` apart, every
-``stride``-th. Each has a convolution of its own, with stride 1, whose filter are those taps turned around.
+A phase is the elements of a dimension that the same taps reach: with windows ``stride`` apart, every ``stride``-th
+element. Each phase has its own convolution with stride 1, whose filter is these taps mirrored.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How many taps there are, how far ahead of its window's place the first one reads, and where in the weight lies
-    the one of them that is first there."""
+    """The number of taps, the offset of the first one before its window, and the index in the weight of the tap that is
+    first there."""
 
     taps: int
     before: int
@@ -36,8 +37,7 @@ class Phase:
 class Track:
     """One dimension: elements that are read and written, and the windows of each phase.
 
-    ``stride`` and ``dilation`` are those of what is read, ``step`` leads from one tap of a phase to the next in the
-    weight.
+    ``stride`` and ``dilation`` apply to what is read; ``step`` is the distance of a phase's taps in the weight.
     """
 
     read: int
@@ -49,7 +49,7 @@ class Track:
 
     @property
     def places(self) -> int:
-        """Windows of a phase; the last one may be there for the first phases alone."""
+        """Windows of a phase. The last one may exist only for the first phases."""
         return -(-self.written // len(self.phases))
 
     @property
@@ -59,11 +59,11 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
-    """All of it: what is read and written, the channels of a group, and the three dimensions, of which those that the
-    problem has not come first and have one element.
+    """The whole convolution: input, output, channels of a group, and three dimensions. Dimensions that the problem does
+    not have come first, with size 1.
 
-    The taps are ``mirrored`` where the first one that reads is the last one in the weight. There is one for each
-    problem, and what is known of it is looked up by its identity, hundreds of times in a search.
+    ``mirrored``: the first tap that reads is the last one in the weight. There is one object per problem, and derived
+    values are cached by its identity, since a search needs them hundreds of times.
     """
 
     read: TensorSpec
@@ -76,9 +76,9 @@ class Sweep:
 
     @property
     def spacing(self) -> tuple[int, int]:
-        """How many rows of a phase lie from one row of a strip to the next, and how many dilations what they read.
+        """The distance of a strip's rows in rows of a phase, and the distance of their inputs in dilations.
 
-        The least at which taps of one row of a strip read what others read for another.
+        The smallest with which taps of different rows of a strip read the same inputs.
         """
         rows = self.tracks[1]
         common = gcd(rows.stride, rows.dilation)
@@ -86,18 +86,17 @@ class Sweep:
 
     @property
     def in_lanes_only(self) -> bool:
-        """Whether the channels of a pixel lie side by side, so that lanes have to run across groups."""
+        """Whether the channels of a pixel are contiguous, so that lanes must run across groups."""
         return any(spec.shape[-1] > 1 and spec.strides[-1] != 1 for spec in (self.read, self.written))
 
     @property
     def columns_together(self) -> int:
-        """Phases whose columns are written by one instruction: side by side, where they lie so."""
+        """Phases whose columns are stored by one instruction, if these are contiguous."""
         return 2 if len(self.tracks[2].phases) == 2 and not self.in_lanes_only else 1
 
     @property
     def read_together(self) -> int:
-        """How many elements each tap finds side by side from a multiple of as many on: groups of a pixel, or columns of
-        a row."""
+        """Contiguous, aligned elements that each tap reads: groups of a pixel, or columns of a row."""
         columns, most = self.tracks[2], AT_ONCE_BYTES // self.read.dtype.nbytes
         if self.in_lanes_only:
             return self.groups_together if self.inputs == 1 else 1
@@ -108,12 +107,12 @@ class Sweep:
 
     @property
     def groups_together(self) -> int:
-        """How many groups one instruction reads where they lie side by side."""
+        """The number of contiguous groups that one instruction reads."""
         return gcd(self.groups, AT_ONCE_BYTES // self.read.dtype.nbytes)
 
     @property
     def longest_sum(self) -> int:
-        """Of how many products an element is a sum at most."""
+        """The most products of one output element."""
         return self.inputs * max(T * R * S for T, R, S in self.windows())
 
     def windows(self) -> Iterator[tuple[int, int, int]]:
@@ -124,7 +123,7 @@ class Sweep:
 
 @lru_cache(maxsize=256)
 def sweep_of(problem: ConvProblem) -> Sweep:
-    """For a convolution or the gradient of an input."""
+    """For a convolution or an input gradient."""
     axes = (_ONE,) * (3 - problem.rank) + tuple(map(_needed, problem.axes))
     inputs, outputs = problem.w.shape[1], problem.k // problem.groups
     if problem.direction is Direction.FORWARD:
@@ -148,7 +147,7 @@ def _sweep(
 
 
 def _needed(axis: Axis) -> Axis:
-    """Without the dilation of a single tap, which means nothing, and would keep rows apart."""
+    """Without the dilation of a single tap, which has no effect and would separate rows."""
     return replace(axis, dilation=1) if axis.taps == 1 else axis
 
 
@@ -164,18 +163,18 @@ def _backward(axis: Axis, flip: bool) -> Track:
 
 
 def _reaching(axis: Axis, element: int, flip: bool) -> Phase:
-    """The taps that reach ``element``, and all that lie multiples of the stride behind it."""
+    """The taps that reach ``element`` and all elements at multiples of the stride after it."""
     place = element + axis.pad[0]
     reaching = [tap for tap in range(axis.taps) if (place - tap * axis.dilation) % axis.stride == 0]
     if not reaching:
         return Phase(0, 0, 0)
-    # What the last tap has taken to an element was computed first.
+    # Mirrored: the last tap comes first.
     before = (reaching[-1] * axis.dilation - place) // axis.stride
     return Phase(len(reaching), before, axis.taps - 1 - reaching[-1] if flip else reaching[0])
 
 
 def lying_constants(sweep: Sweep) -> dict[str, int]:
-    """Strides of what is read and written."""
+    """Strides of input and output."""
     ahead = (0,) * (5 - len(sweep.read.shape))
     told: dict[str, int] = {}
     for spec, names in (sweep.read, "X_N X_C X_D X_H X_W"), (sweep.written, "Y_N Y_K Y_Z Y_P Y_Q"):
@@ -185,7 +184,7 @@ def lying_constants(sweep: Sweep) -> dict[str, int]:
 
 
 def weight_lying(problem: ConvProblem, *, packed: bool) -> dict[str, int]:
-    """Strides of the weight: as it lies, or packed with its groups last."""
+    """Strides of the weight, unpacked or packed with its groups last."""
     outputs = problem.k // problem.groups
     if not packed:
         told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
@@ -198,6 +197,6 @@ def weight_lying(problem: ConvProblem, *, packed: bool) -> dict[str, int]:
 
 
 def weight_constants(problem: ConvProblem, lying: dict[str, int]) -> dict[str, int]:
-    """Strides along the groups and along the channels that are outputs and inputs here."""
+    """Strides along the groups, and along this convolution's output and input channels."""
     K, C = ("W_C", "W_K") if problem.direction is Direction.BACKWARD_DATA else ("W_K", "W_C")
     return {"W_G": lying["W_G"], "W_K": lying[K], "W_C": lying[C]}

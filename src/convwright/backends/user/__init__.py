@@ -1,4 +1,4 @@
-"""Kernels of the user's own, under ``user/`` and the name that each was registered with.
+"""Users' own kernels, named ``user/`` and the name with which each was registered.
 
 Input: a problem, and the functions of a ``UserKernel``. Output: candidates, refusals with reasons, and plans.
 Read first: ``kernel``, ``backend``, ``plan``.

@@ -1,4 +1,4 @@
-"""The kernels that are registered for one kind of problem, as a backend."""
+"""The registered kernels for one kind of problem, as a backend."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.errors import BackendError, in_words
 
-# Of these kinds, PyTorch's own call multiplies matrices.
+# For these kinds PyTorch's own call multiplies matrices.
 _MULTIPLYING = ("conv", "linear")
 
 
 class UserKernels:
-    """Never changed: where a kernel is registered or taken away, another one has its place."""
+    """An immutable set of kernels. Registering or removing a kernel replaces it by another."""
 
     name = "user"
-    only_here = "is registered in this process, and candidates are measured in another"
+    only_here = "is registered only in this process, but candidates are measured in another"
 
     def __init__(self, kernels: Sequence[UserKernel]) -> None:
         self.kernels = {kernel.name: kernel for kernel in kernels}
@@ -48,7 +48,7 @@ class UserKernels:
 
     def _kernel(self, candidate: Candidate) -> UserKernel:
         if candidate.algorithm not in self.kernels:
-            raise BackendError(f"no kernel {candidate.algorithm!r} is registered any more")
+            raise BackendError(f"no kernel {candidate.algorithm!r} is registered any more: call register_kernel again")
         return self.kernels[candidate.algorithm]
 
 
@@ -64,7 +64,7 @@ def _candidate(kernel: UserKernel, problem: Problem) -> Offer:
     try:
         workspace = kernel.workspace_bytes
         nbytes = workspace if isinstance(workspace, int) else int(workspace(problem))
-    except Exception as error:  # whatever a user's function raises
+    except Exception as error:  # a user's function may raise anything
         return Refusal(_id(kernel), f"its `workspace_bytes` raised {in_words(error)}")
     dtype = problem.dtype
     return Candidate(
@@ -76,5 +76,5 @@ def _candidate(kernel: UserKernel, problem: Problem) -> Offer:
         workspace_bytes=nbytes,
         deterministic=True if kernel.deterministic else None,
         source=Source.RULE,
-        saves_products=True,  # nobody knows its algorithm
+        saves_products=True,  # its algorithm is unknown
     )

@@ -1,4 +1,4 @@
-"""A kernel that a user has registered: what it serves, and the functions that compute it."""
+"""A kernel that a user registered: the problems that it supports, and its functions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ Compute = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserKernel:
-    """``run`` takes a problem and gives what computes it; ``serves`` says of a problem whether it can. ``layouts`` are
-    those in which operands may lie, none where any strides will do; ``prepare`` packs a weight for a problem."""
+    """``run`` takes a problem and returns the function that computes it. ``serves`` says whether the kernel supports a
+    problem. ``layouts`` are the layouts that operands may have; empty if any strides are supported. ``prepare`` packs a
+    weight for a problem."""
 
     name: str
     kind: str
@@ -34,28 +35,28 @@ class UserKernel:
     prepare: Callable[[Any, Any], Any] | None = None
 
     def why_not(self, problem: Problem, device: DeviceFacts) -> str | None:
-        """Why it cannot compute ``problem`` on ``device``; None where it can."""
+        """Why it cannot compute ``problem`` on ``device``; None if it can."""
         if not device.present:
-            return f"runs where it is registered, not on {device.name}"
+            return f"needs a device of this machine, got {device.name}"
         if self.device not in (None, device.kind):
-            return f"runs on {self.device}, this is {device.name} ({device.kind})"
+            return f"runs only on {self.device}, got {device.name} ({device.kind})"
         if not self.writes_out and (len(problem.outputs) > 1 or Role.BEFORE in problem.operands):
-            return "returns its result, and this problem has to be written to its outputs"
+            return "returns a new tensor, but this problem must write to its given outputs"
         return self._layout_refused(problem) or self._answer(problem)
 
     def _layout_refused(self, problem: Problem) -> str | None:
         for role, spec in problem.operands.items() if self.layouts else ():
             if not any(_lies_in(layout, spec) for layout in self.layouts):
-                return f"takes {' and '.join(self.layouts)}, and `{role}` has strides {spec.strides}"
+                return f"needs operands in {' or '.join(self.layouts)}, got strides {spec.strides} of `{role}`"
         return None
 
     def _answer(self, problem: Problem) -> str | None:
         try:
             answer = self.serves(problem)
-        except Exception as error:  # whatever a user's function raises
+        except Exception as error:  # a user's function may raise anything
             return f"its `serves` raised {in_words(error)}"
         if isinstance(answer, bool):
-            return None if answer else "does not serve this problem"
+            return None if answer else "does not support this problem"
         return (
             answer if isinstance(answer, str) else f"its `serves` must return True, False or a reason, got {answer!r}"
         )

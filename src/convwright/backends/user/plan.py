@@ -1,4 +1,4 @@
-"""A user's kernel made ready for one problem. What its functions raise names it."""
+"""The plan of a user's kernel. Errors of its functions include its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Made = TypeVar("_Made")
 
 
 class UserPlan(RolePlan):
-    """Calls what the kernel's function made of the problem, with operands by name."""
+    """Calls the function that the kernel returned for the problem, with operands by name."""
 
     def __init__(self, candidate: Candidate, kernel: UserKernel, device: DeviceFacts) -> None:
         problem = candidate.problem
@@ -33,7 +33,7 @@ class UserPlan(RolePlan):
         self._prepare = None if kernel.prepare is None else partial(kernel.prepare, problem)
         self._compute: Callable[..., Any] = self._called(kernel.run, problem)
         if not callable(self._compute):
-            raise BackendError(f"{self._named}: its function must return what computes, got {self._compute!r}")
+            raise BackendError(f"{self._named}: its `run` must return a function, got {self._compute!r}")
 
     @property
     def _named(self) -> str:
@@ -49,7 +49,7 @@ class UserPlan(RolePlan):
         return partial(self.compute, operands, workspace)
 
     def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
-        if torch.is_autocast_enabled(self._device.type):  # which would cast operands inside of the function
+        if torch.is_autocast_enabled(self._device.type):  # autocast would cast operands inside the function
             with torch.autocast(self._device.type, enabled=False):
                 return self._computed(operands, workspace)
         return self._computed(operands, workspace)
@@ -68,7 +68,7 @@ class UserPlan(RolePlan):
         self._check(result)
         if out is not None:
             return out.copy_(result)
-        # An operand may be written to after this call, so that the result must not be a part of it.
+        # The operand may be overwritten after this call, so the result must not alias it.
         shares = any(_storage(result) == _storage(each) for each in given.values())
         return laid_(result.clone() if shares else result, self._spec)
 
@@ -78,7 +78,7 @@ class UserPlan(RolePlan):
     def _called(self, function: Callable[..., _Made], *args: Any, **named: Any) -> _Made:
         try:
             return function(*args, **named)
-        except Exception as error:  # whatever a user's function raises
+        except Exception as error:  # a user's function may raise anything
             if is_shortage(error):
                 raise
             raise BackendError(f"{self._named} raised {in_words(error)}") from error
@@ -93,7 +93,7 @@ class UserPlan(RolePlan):
 
 
 class UserConvPlan(UserPlan):
-    """The same of a convolution, whose plans take operands in the order of their direction."""
+    """The same for a convolution, whose plans take operands in the order of their direction."""
 
     def __call__(  # type: ignore[override]
         self,
@@ -111,5 +111,5 @@ class UserConvPlan(UserPlan):
 
 
 def _storage(tensor: Tensor) -> int | None:
-    """The address of its memory; what a library packs for itself has none."""
+    """The address of its memory; None for tensors that a library has packed."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else None

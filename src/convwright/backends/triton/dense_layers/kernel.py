@@ -33,7 +33,7 @@ def _first_weight(layer, INPUTS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def _tap(plane, pixel, h, v, down, right, there, H, W):
-    """The values ``down`` rows below and ``right`` columns right of each pixel, in fp32, with zeros outside the image."""
+    """The values ``down`` rows below and ``right`` columns right of each pixel, in fp32; zeros outside the image."""
     real = there & (h + down >= 0) & (h + down < H) & (v + right >= 0) & (v + right < W)
     return tl.load(plane + (pixel + (down * W + right)), mask=real, other=0.0).to(tl.float32)
 

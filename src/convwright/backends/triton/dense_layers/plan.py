@@ -20,7 +20,7 @@ _DTYPES = (DType.FP32, DType.FP16, DType.BF16)
 # Wider layers run well as matrix products.
 _WIDEST = 4
 _WARPS = 4
-_PIXELS, _LANES = 128, 128  # of an image that a program computes, and for which it adds up weights' gradients at a time
+_PIXELS, _LANES = 128, 128  # pixels of an image per program, and pixels per step of a weight gradient
 # Weight gradients that a thread accumulates per pixel; more would not fit its registers.
 _WEIGHTS_AT_ONCE = 108
 # Programs that keep a large GPU busy with weight gradients.
@@ -59,9 +59,7 @@ class DenseKernels:
         if device.kind != "cuda" and not interpreting():
             raise Refused(f"the kernels of dense layers need an NVIDIA GPU, got {device.name}")
         if layers.width > _WIDEST or dtype not in _DTYPES:
-            raise Refused(
-                f"the kernels of dense layers need at most {_WIDEST} channels per layer, in 32-bit or 16-bit floats"
-            )
+            raise Refused(f"the kernels of dense layers need at most {_WIDEST} channels each, in fp32, fp16 or bf16")
         self.layers, self._dtype, self._device = layers, dtype, device
         self.together = max(1, _WEIGHTS_AT_ONCE // (9 * layers.width))
         jobs = [

@@ -153,8 +153,7 @@ def _ways(strip: Strip, sweep: Sweep) -> Iterator[Strip]:
 
 
 def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
-    """The strip with as many output channels as fit a thread's registers, in equal parts of a group; None if none fit.
-    """
+    """The strip with as many output channels as fit a thread's registers, in equal parts of a group; None if none fit."""
     if sweep.groups == 1 if strip.across else sweep.in_lanes_only:
         return None
     most = min(_most_outputs(strip, sweep), sweep.outputs)

@@ -1,5 +1,4 @@
-"""Weight gradients with few weights per input channel, without a matrix product: supported problems, patches, launches.
-"""
+"""Weight gradients with few weights per input channel, without a matrix product: supported problems, patches, launches."""
 
 from __future__ import annotations
 
@@ -251,8 +250,7 @@ def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, i
 
 
 def _divisions(problem: ConvProblem) -> Iterator[dict[str, int]]:
-    """The taps that a thread may keep; of many taps also half of the columns, which leaves registers for more pixels.
-    """
+    """The taps that a thread may keep; of many taps also half of the columns, which leaves registers for more pixels."""
     rows, columns = tap_block(problem)
     yield {}
     if rows * columns >= _LEAST_TAPS_HALVED:
@@ -337,8 +335,7 @@ def _parts(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> dict[int,
 
 
 def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple[float, float], fitting: int) -> float:
-    """A rough time on the busiest multiprocessor with ``fitting`` blocks, good enough to drop patches that cannot win.
-    """
+    """A rough time on the busiest multiprocessor with ``fitting`` blocks, good enough to drop patches that cannot win."""
     instructions, lines = step
     blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
     together = min(blocks, fitting)

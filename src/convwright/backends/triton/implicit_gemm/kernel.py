@@ -1,11 +1,10 @@
-"""The kernel: a forward convolution as one matrix product whose left matrix is never written down.
+"""The kernel: a forward convolution as one matrix product whose left matrix is never stored.
 
 Rows are output pixels (n, z, p, q), columns are output channels, and the sum runs over taps and input channels (t, r,
-s, c); images have one z and t. The weight lies as K T R S C. Where the input lies as N D H W C, both matrices are
-contiguous along the sum; where it lies in planes, as N C D H W, its tile is read along the pixels and turned around,
-and so is an output that lies in planes. Each group of channels is a product of its own. Where there are fewer tiles
-than a device has multiprocessors, the sum is divided into parts, each for programs of its own, and a second kernel
-adds them.
+s, c); images have one z and t. The weight is K T R S C. If the input is N D H W C, both matrices are contiguous along
+the sum. If it is N C D H W, its tile is read along the pixels and transposed, and so is an output in this layout. Each
+group of channels is a separate product. If there are fewer tiles than multiprocessors, the sum is divided into parts,
+each with its own programs, and a second kernel adds them.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -33,16 +32,16 @@ def _sum_over_taps(
     APART: tl.constexpr, WHOLE: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product, or one part of it, in fp32, or in int32 where numbers are WHOLE; (d, h, v) is
-    where each row's first tap reads."""
+    """One tile of the matrix product, or one part of it, in fp32, or in int32 for WHOLE numbers; (d, h, v) is the
+    position that each row's first tap reads."""
     TAPS: tl.constexpr = T * R * S
     DEPTH: tl.constexpr = TAPS * C
     BLOCKS_C: tl.constexpr = (C + BK - 1) // BK
     STEPS: tl.constexpr = (DEPTH + BK - 1) // BK if FLAT else TAPS * BLOCKS_C
     STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
-    BEYOND: tl.constexpr = STEPS_EACH * PARTS > STEPS  # whether the last part runs past the last step
+    BEYOND: tl.constexpr = STEPS_EACH * PARTS > STEPS  # whether the last part extends beyond the last step
     TAIL: tl.constexpr = (DEPTH if FLAT else C) % BK != 0 or BEYOND
-    # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+    # In short sums fp32 errs so little that neglecting the product of the low parts would be visible.
     EXACT: tl.constexpr = DEPTH <= 32
 
     total = tl.zeros((BM, BN), tl.int32 if WHOLE else tl.float32)
@@ -118,13 +117,13 @@ def implicit_gemm(
     APART: tl.constexpr, WHOLE: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(scale * conv(x, w) + residual + bias), in G groups with C input and K output channels each; of
+    """y = activation(scale * conv(x, w) + residual + bias), in G groups with C input and K output channels each. With
     several PARTS, y has their sums as PARTS N Z P Q K.
 
-    X_* and Y_* are strides, *_PLANES says that an operand lies in planes; FRONT, TOP and LEFT are padding; SPLIT
-    computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32, with SPLIT the rest of it behind;
-    FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide; APART is what tensor cores sum a step
-    in that is added in fp32; WHOLE numbers are summed in int32.
+    X_* and Y_* are strides, *_PLANES: the operand is NCHW; FRONT, TOP and LEFT are padding; SPLIT computes fp32 by
+    three TF32 products; PACKED: the weight is rounded to TF32, and with SPLIT the remainder follows it; FLAT lets a
+    step of the sum span taps; WIDE selects 64-bit offsets. Tensor cores sum a step in APART, and it is added in fp32.
+    WHOLE numbers are summed in int32.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
@@ -134,7 +133,7 @@ def implicit_gemm(
     DEEP: tl.constexpr = Z > 1 or FRONT > 0
     PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
 
-    # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
+    # Neighbouring programs share GROUP_M row tiles, whose input stays in the cache.
     program = tl.program_id(0)
     part = 0
     if PARTS > 1:
@@ -180,8 +179,8 @@ def implicit_gemm(
         FLIP, PADDED, SPLIT, PACKED, FLAT, X_PLANES, BM, BN, BK, PARTS, APART, WHOLE,
     )  # fmt: skip
     if SPLIT:
-        # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
-        # of the numbers as they are, in the rare tile that needs it.
+        # An infinity has no two parts, so it becomes NaN here. Such tiles are rare; the right outputs come from one
+        # product of the unsplit numbers.
         lost = total != total
         if any_of(lost):
             whole = _sum_over_taps(
@@ -191,7 +190,7 @@ def implicit_gemm(
             )  # fmt: skip
             total = tl.where(lost, whole, total)
     if WHOLE and PARTS > 1:
-        total = total.to(tl.float32, bitcast=True)  # which the kernel that adds the parts takes back
+        total = total.to(tl.float32, bitcast=True)  # the kernel that adds the parts casts them back
 
     write_tile(
         total, m, k, scale, bias, residual, y, N, K, Z, P, Q, Y_N, Y_K, Y_Z, Y_P, Y_Q, Y_PLANES,
@@ -244,15 +243,15 @@ def output_of_parts(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(scale * the sum of ``sums`` over PARTS + residual + bias), added AT_ONCE and always in one order;
-    WHOLE numbers lie there as the bits of int32."""
+    """y = activation(scale * the sum of ``sums`` over PARTS + residual + bias), AT_ONCE parts at a time, always in the
+    same order. WHOLE numbers are stored as the bits of int32."""
     wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
     TILES_N: tl.constexpr = (K + BN - 1) // BN
     m_first = tl.program_id(0) // TILES_N * BM
     k_first = tl.program_id(0) % TILES_N * BN
 
-    # The tile as one row, so that warps load different parts of it, all of them at once.
+    # The tile as one row, so that warps load different parts of it concurrently.
     place = tl.arange(0, BM * BN)
     m = m_first + place // BN
     k = k_first + place % BN

@@ -1,4 +1,4 @@
-"""The implicit GEMM's algorithms: what they serve, their tiles, and what is launched."""
+"""The implicit GEMM's algorithms: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ KERNEL = "implicit-gemm"
 NAME = f"triton/{KERNEL}"
 
 
-# Outputs of a program that adds parts: where there are many in all, a lane adds up some by itself; where there are few,
-# different lanes read so many parts.
+# Outputs of a program that adds parts. If outputs are many, a lane adds several; if they are few, different lanes read
+# different parts.
 _MANY_OUTPUTS, _OUTPUTS_OF_MANY, _OUTPUTS, _PARTS_AT_ONCE = 2**17, 512, 128, 32
-_TIMES_ACROSS_TAPS = 1.7  # of what is estimated, where numbers are loaded one by one (medians, H200)
+_TIMES_ACROSS_TAPS = 1.7  # times the estimate, if elements are loaded one by one (medians, H200)
 _TOLD_OF_THE_OUTPUT = (
     "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
     "SCALE", "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS", "WHOLE",
 )  # fmt: skip
 _OLDEST_WITH_FP8 = 89
-# Of products of two int8, so many and no more can always be summed in int32.
+# The most products of two int8 whose sum always fits int32.
 _MOST_OF_INT8 = (2**31 - 1) // 2**14
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     refused = refusal_reason(problem) or _architecture_reason(problem, device)
     for algorithm in (*algorithms_of(KERNEL, problem.dtype), *algorithms_to_be_named(KERNEL, problem.dtype)):
         reason = refused or why_not_named(algorithm, problem.dtype, policy)
@@ -88,7 +88,7 @@ def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterato
 
 
 def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Candidate:
-    # Where no cache has the kernel it takes 0.3 to 0.6 s to build (H200, Triton 3.6).
+    # A kernel that is not cached takes 0.3 to 0.6 s to build (H200, Triton 3.6).
     return Candidate(
         problem, "triton", algorithm.name, tile.config, algorithm.arithmetic, sums_bytes(tile, problem), True,
         Source.RULE, tiled=tiled_products(tile, problem), compiles=True,
@@ -96,7 +96,7 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate, KERNEL), Tile.of(candidate)
     one_by_one = tile.runs_across_taps(problem.w.shape[1], prod(problem.taps))
     times = _TIMES_ACROSS_TAPS if one_by_one else 1.0
@@ -104,12 +104,12 @@ def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
-    # With channels last direct serves no group of that many inputs, however few its outputs are.
+        return f"computes only the forward direction, got {problem.direction}"
+    # With channels last, direct supports no group with this many inputs, however few its outputs are.
     few = group_reason(problem, least_outputs=1 if is_channels_last(problem.x) else LEAST_OF_A_GROUP)
-    elsewhere = "" if problem.dtype.narrow else "; direct serves groups of few"
+    elsewhere = "" if problem.dtype.narrow else "; `direct` supports smaller groups"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (*DTYPES, *NARROW_DTYPES), groups=True, volumes=True, scaled=problem.dtype.narrow)
@@ -125,7 +125,7 @@ def _narrow_reason(problem: ConvProblem) -> str | None:
     if problem.dtype.narrow and not is_channels_last(problem.x):
         return f"needs a channels-last `input` of {problem.dtype}, got stride {problem.x.strides[1]} along channels"
     if problem.dtype is DType.INT8 and problem.reduction > _MOST_OF_INT8:
-        return f"sums at most {_MOST_OF_INT8:,} products of int8 in int32, got {problem.reduction:,}"
+        return f"needs at most {_MOST_OF_INT8:,} int8 products per int32 sum, got {problem.reduction:,}"
     return None
 
 
@@ -135,45 +135,45 @@ def _architecture_reason(problem: ConvProblem, device: DeviceFacts) -> str | Non
     number = int(device.architecture.removeprefix("sm_"))
     if number >= _OLDEST_WITH_FP8:
         return None
-    return f"computes {problem.dtype} from sm_{_OLDEST_WITH_FP8} on, {device.name} is {device.architecture}"
+    return f"needs sm_{_OLDEST_WITH_FP8} or newer for {problem.dtype}, got {device.name} ({device.architecture})"
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 _MOST_STAGES = 6
 _FEWEST_STEPS_OF_A_PART = 4
 _MOST_SUMS_BYTES = 2**26
-# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+# Blocks per multiprocessor. With numbers between these, some multiprocessors would wait for others.
 _BLOCKS_EACH = (1, 2)
 _CYCLES_OF_A_PART = 25  # to add one more
-_DOUBT = 1.1  # about the estimates of parts, whose cost is known least
-_DOUBT_WHERE_IDLE = 1.7  # beside tiles that leave multiprocessors without a block
+_DOUBT = 1.1  # on the estimates of parts, which are least certain
+_DOUBT_WHERE_IDLE = 1.7  # compared with tiles that leave multiprocessors idle
 
 
 def tiles_of(tile: Tile, problem: ConvProblem) -> int:
-    """How many blocks compute the whole sum, or one part of it."""
+    """The number of blocks that compute the whole sum, or one part of it."""
     _, outputs = group_sizes(problem)
     return -(-pixel_count(problem) // tile.bm) * -(-outputs // tile.bn) * problem.groups
 
 
 def tiled_products(tile: Tile, problem: ConvProblem) -> int:
-    """How many products all blocks multiply, idle ones too."""
+    """Multiplications in all blocks, including idle ones."""
     return tiles_of(tile, problem) * tile.products(tile.steps(problem.w.shape[1], prod(problem.taps)))
 
 
 def sums_bytes(tile: Tile, problem: ConvProblem) -> int:
-    """What the sums of all parts take, in fp32."""
+    """Bytes of the sums of all parts, in fp32."""
     return problem.y.numel * 4 * (tile.parts or 0) if tile.in_parts else 0
 
 
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first.
+    """The ``count`` tiles with the lowest estimates, the best of each shape first.
 
-    At least half of them compute their sums whole. Beside them stand those in parts that should be faster than all of
-    these, one where that is in doubt or multiprocessors would be idle, and tiles with more stages, where only those
-    hide latency.
+    At least half of them compute whole sums. The others have parts and are estimated to be faster than all of these,
+    or, one of them, may be faster or avoids idle multiprocessors; or they have more stages, if nothing else hides
+    latency.
     """
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
     fitting = [tile for tile in tiles(arithmetic, split=split) if tile.shared_bytes(nbytes, split=split) <= limit]
@@ -197,7 +197,7 @@ def best_tiles(
 
 
 def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile in several parts that fill all multiprocessors."""
+    """The tile in each number of parts that fills all multiprocessors."""
     steps = tile.steps(problem.w.shape[1], prod(problem.taps))
     blocks = [each * sm_count(device) for each in _BLOCKS_EACH]
     for parts in parts_that_fill(tiles_of(tile, problem), steps, blocks, fewest_steps=_FEWEST_STEPS_OF_A_PART):
@@ -205,16 +205,16 @@ def _parted(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> Iterator[T
             continue
         parted = replace(tile, parts=parts)
         if _blocks_each(parted, problem, device) == 1:
-            parted = replace(parted, regs=None)  # there is no other block that would need them
+            parted = replace(parted, regs=None)  # no other block would need them
         if sums_bytes(parted, problem) <= _MOST_SUMS_BYTES:
             yield parted
 
 
 def _deeper(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> Iterator[Tile]:
-    """The same with as many stages as fit, where no multiprocessor has a second block."""
+    """The tile with as many stages as fit, if no multiprocessor has a second block."""
     channels, taps = problem.w.shape[1], prod(problem.taps)
     if _blocks_each(tile, problem, device) > 1 or tile.runs_across_taps(channels, taps):
-        return  # of a step across taps, numbers are loaded one by one, and no stage ahead
+        return  # steps across taps load elements one by one, without stages
     most = min(_MOST_STAGES, tile.steps_each(channels, taps))
     deeper = [replace(tile, stages=stages) for stages in range(tile.stages + 1, most + 1)]
     fitting = [each for each in deeper if each.shared_bytes(problem.dtype.nbytes, split=split) <= shared_limit(device)]
@@ -222,18 +222,18 @@ def _deeper(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) 
 
 
 def _blocks_together(tile: Tile, problem: ConvProblem, device: DeviceFacts, split: bool) -> int:
-    """How many blocks a multiprocessor has at a time."""
+    """The number of blocks that run concurrently on a multiprocessor."""
     fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
     return min(_blocks_each(tile, problem, device), fitting, MOST_WARPS // tile.warps)
 
 
 def _blocks_each(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> int:
-    """How many blocks the busiest multiprocessor has."""
+    """The number of blocks of the busiest multiprocessor."""
     return -(-tiles_of(tile, problem) * (tile.parts or 1) // sm_count(device))
 
 
 def cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop tiles that cannot win."""
     together = _blocks_together(tile, problem, device, split)
     steps = tile.steps_each(problem.w.shape[1], prod(problem.taps))
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(arithmetic, tile.bm)
@@ -243,7 +243,7 @@ def cycles(tile: Tile, problem: ConvProblem, arithmetic: Arithmetic, device: Dev
 
 
 def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> float:
-    """Of the kernel that adds the parts, and of writing what it reads."""
+    """Of the kernel that adds the parts, and of storing what it reads."""
     if not tile.in_parts:
         return 0
     moved = 2 * sums_bytes(tile, problem) + problem.y.nbytes
@@ -251,16 +251,16 @@ def _adding_cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts) -> flo
     return adding + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs one launch needs."""
+    """The number of programs of one launch."""
     return tiles_of(tile, problem) * (tile.parts or 1)
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
     window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
     multiplied = arithmetic_constants(algorithm, tile) | step_constants(algorithm)
     return window | plane_constants(problem) | multiplied | {
@@ -272,7 +272,7 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
 
 
 def writing_sums(problem: ConvProblem) -> ConvProblem:
-    """What the product of one part computes: the sums alone, one behind the other."""
+    """The problem that the product of one part computes: only the sums, stored contiguously."""
     return replace(problem, y=problem.y.dense(Layout.NHWC), epilogue=Epilogue())
 
 
@@ -282,7 +282,7 @@ def output_blocks(problem: ConvProblem) -> int:
 
 
 def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel that adds the parts is compiled for."""
+    """Compile-time constants of the kernel that adds the parts."""
     bm, bn = _output_tile(problem)
     told = constants(problem, algorithm, tile)
     return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
@@ -292,7 +292,7 @@ def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> 
 
 
 def _output_tile(problem: ConvProblem) -> tuple[int, int]:
-    """Pixels by channels: in planes, too, several pixels that lie side by side."""
+    """Pixels by channels. For NCHW, too, several adjacent pixels."""
     if _is_many(problem):
         outputs, widest = _OUTPUTS_OF_MANY, 16 if is_in_planes(problem.y) else 128
     else:
@@ -306,16 +306,15 @@ def _is_many(problem: ConvProblem) -> bool:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``: the product; where it is computed in parts, their sum; and
-    what packs the weight."""
+    """The kernels to launch: the product; with several parts, their sum; and the kernel that packs the weight."""
     from convwright.backends.triton.implicit_gemm.kernel import implicit_gemm, output_of_parts
 
     problem, tile = candidate.problem, Tile.of(candidate)
-    # The residual lies as the output does; of the bias and the scale, whose loads are few, nothing is assumed.
+    # The residual has the output's layout. The bias and the scale need few loads, so no alignment is assumed.
     x, w, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.w, problem.y))
     channel = (problem.dtype.added.value, problem.dtype.added.nbytes)
     pointers = {"x": x, "w": w, "bias": channel, "residual": y, "y": y}
-    # A scale that is not there is no operand.
+    # A missing scale is no operand.
     scale, no_scale = ({"scale": channel}, {}) if problem.epilogue.scale else ({}, {"scale": None})
     algorithm, grid = algorithm_of(candidate, KERNEL), blocks(problem, tile)
     packing = (rows_call(problem, split=algorithm.split),) if algorithm.packed else ()

@@ -1,4 +1,4 @@
-"""The implicit GEMM made ready for one problem."""
+"""The plan of the implicit GEMM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.core.candidate import Candidate
 
 
 def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
-    """K T R S C, rounded to TF32; split, both parts of it."""
+    """K T R S C, rounded to TF32; if split, both parts."""
     algorithm, (k, c, *taps) = algorithm_of(candidate, KERNEL), candidate.problem.w.shape
     if not algorithm.packed:
         return None
@@ -23,11 +23,11 @@ class ImplicitGemmPlan(SingleKernelPlan):
     """Runs one configuration of the implicit GEMM."""
 
     packed_shape = staticmethod(packed_shape)
-    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
+    laid = staticmethod(channels_last_of)  # the kernel takes the address of dense channels-last memory
 
 
 class PartedGemmPlan(SequencePlan):
-    """The same for one that computes its sum in parts."""
+    """The same if the sum is computed in parts."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -35,11 +35,11 @@ class PartedGemmPlan(SequencePlan):
         return [product, (Operand.BEHIND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
 
     packed_shape = staticmethod(packed_shape)
-    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
+    laid = staticmethod(channels_last_of)  # the kernel takes the address of dense channels-last memory
 
 
 class ScaledGemmPlan(RarePlan):
-    """The same for one that scales its sums, whole or in parts."""
+    """The same if sums are scaled, whole or in parts."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -50,7 +50,7 @@ class ScaledGemmPlan(RarePlan):
         return [product, (*added, Operand.SCALE)]
 
     packed_shape = staticmethod(packed_shape)
-    laid = staticmethod(channels_last_of)  # the kernel takes its address, and its memory is in order
+    laid = staticmethod(channels_last_of)  # the kernel takes the address of dense channels-last memory
 
 
 def plan_class(candidate: Candidate) -> type[ImplicitGemmPlan] | type[PartedGemmPlan] | type[ScaledGemmPlan]:

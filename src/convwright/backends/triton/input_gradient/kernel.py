@@ -1,10 +1,10 @@
-"""The kernel: the gradient of an input as one matrix product for each phase, whose left matrix is never written down.
+"""The kernel: an input gradient as one matrix product per phase, whose left matrix is never stored.
 
-Windows lie strides apart, so a tap reaches only those pixels of the input whose places leave one remainder by the
-strides. Pixels of equal remainders are a phase: the same taps reach them, and of two neighbours among them the one is
-reached from a place in dy beside that of the other. Rows are the pixels of a phase, columns are input channels c, and
-the sum runs over the phase's taps and output channels (t, r, s, k); images have one t. The weight lies as C T R S K,
-along the sum, or as K T R S C. Each group of channels is a product of its own.
+Windows are strides apart, so a tap reaches only input pixels whose positions have one remainder modulo the strides.
+Pixels with equal remainders form a phase: the same taps reach them, and adjacent pixels of a phase are reached from
+adjacent positions of dy. Rows are the pixels of a phase, columns are input channels c, and the sum runs over the
+phase's taps and output channels (t, r, s, k); images have one t. The weight is C T R S K, contiguous along the sum, or
+K T R S C. Each group of channels is a separate product.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -20,7 +20,7 @@ from convwright.backends.triton.tf32 import product_added
 
 @triton.jit
 def _share(first, SIZE: tl.constexpr, STRIDE: tl.constexpr):
-    """How many of SIZE places lie multiples of STRIDE behind ``first``, it counted."""
+    """The number of positions below SIZE at multiples of STRIDE from ``first`` on."""
     if SIZE % STRIDE == 0:
         return SIZE // STRIDE
     return (SIZE - first + STRIDE - 1) // STRIDE
@@ -28,7 +28,7 @@ def _share(first, SIZE: tl.constexpr, STRIDE: tl.constexpr):
 
 @triton.jit
 def _divided(value, share, SIZE: tl.constexpr, STRIDE: tl.constexpr):
-    """Quotient and remainder by a share of SIZE, which is one of two constants: no division is needed."""
+    """Quotient and remainder by a share of SIZE, which is one of two constants, so no division is needed."""
     if SIZE % STRIDE == 0:
         return value // (SIZE // STRIDE), value % (SIZE // STRIDE)
     MOST: tl.constexpr = SIZE // STRIDE + 1
@@ -39,7 +39,7 @@ def _divided(value, share, SIZE: tl.constexpr, STRIDE: tl.constexpr):
 
 @triton.jit
 def _first(tap, STRIDE: tl.constexpr, BEFORE: tl.constexpr, DILATION: tl.constexpr):
-    """The first place that ``tap`` reaches, with BEFORE of padding."""
+    """The first position that ``tap`` reaches, with BEFORE of padding."""
     return (tap * DILATION + STRIDE - BEFORE % STRIDE) % STRIDE
 
 
@@ -50,7 +50,7 @@ def _pixel(
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, WIDE: tl.constexpr,
 ):
     # fmt: on
-    """Where in a phase its ``m``-th pixel lies."""
+    """The position of the ``m``-th pixel of a phase."""
     line, v = _divided(m, rows_w, W, STRIDE_W)
     plane, h = _divided(line, rows_h, H, STRIDE_H)
     n, d = _divided(plane, rows_d, D, STRIDE_D)
@@ -73,10 +73,10 @@ def _sum_over_taps(
     Y_PLANES: tl.constexpr, DEEP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):
     # fmt: on
-    """One tile of a phase's product in fp32, a sum of ``depth`` numbers; each row's first tap reads (z, p, q)."""
+    """One tile of a phase's product in fp32, a sum of ``depth`` products; each row's first tap reads (z, p, q)."""
     BLOCKS_K: tl.constexpr = (K + BK - 1) // BK
-    TAIL: tl.constexpr = K % BK != 0  # as it always is where a step runs across taps
-    # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+    TAIL: tl.constexpr = K % BK != 0  # always true if a step spans taps
+    # In short sums fp32 errs so little that neglecting the product of the low parts would be visible.
     LEAST_D: tl.constexpr = T // STRIDE_D if T >= STRIDE_D else 1
     LEAST_H: tl.constexpr = R // STRIDE_H if R >= STRIDE_H else 1
     LEAST_W: tl.constexpr = S // STRIDE_W if S >= STRIDE_W else 1
@@ -109,7 +109,7 @@ def _sum_over_taps(
         w_at = w_columns[None, :] + (lying * W_TAP + k * W_K)[:, None]
 
         if PADDED:
-            # What lies before dy is far behind its end as a number without a sign.
+            # As an unsigned number, a negative position is far beyond the end of dy.
             if FLAT:
                 p_read = outer(p, -i * DILATION_H, Y_PLANES)
                 q_read = outer(q, -j * DILATION_W, Y_PLANES)
@@ -164,13 +164,13 @@ def input_gradient(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """dx = the gradient of conv(x, w) along x, where that of its output is dy, in G groups with C input and K output
-    channels each.
+    """dx = the gradient of conv(x, w) with respect to x, where dy is the gradient of the output, in G groups with C
+    input and K output channels each.
 
-    X_*, Y_* and W_* are strides, *_PLANES says that an operand lies in planes; FRONT, TOP and LEFT are padding; PADDED
-    says that taps reach beyond dy; SPLIT computes fp32 by three TF32 products; PACKED takes the weight rounded to TF32,
-    with SPLIT the rest of it behind; FLAT lets a step of the sum run across taps; WIDE makes offsets 64 bits wide.
-    PHASES has for each the first of its programs and the first of its taps.
+    X_*, Y_* and W_* are strides, *_PLANES: the operand is NCHW; FRONT, TOP and LEFT are padding; PADDED: taps reach
+    beyond dy; SPLIT computes fp32 by three TF32 products; PACKED: the weight is rounded to TF32, and with SPLIT the
+    remainder follows it; FLAT lets a step of the sum span taps; WIDE selects 64-bit offsets. PHASES has the first
+    program and the first tap of each phase.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     TILES_C: tl.constexpr = (C + BN - 1) // BN
@@ -190,7 +190,7 @@ def input_gradient(
         s = tl.where(reached, PHASES[place][3], s)
     program -= begun
 
-    # Places of the phase's first pixel, how many there are, and how many taps.
+    # Position of the phase's first pixel, number of positions, number of taps.
     d_first = _first(t, STRIDE_D, FRONT, DILATION_D)
     h_first = _first(r, STRIDE_H, TOP, DILATION_H)
     v_first = _first(s, STRIDE_W, LEFT, DILATION_W)
@@ -202,7 +202,7 @@ def input_gradient(
     M = N * rows_d * rows_h * rows_w
     tiles_m = (M + BM - 1) // BM
 
-    # Neighbouring programs share GROUP_M row tiles, whose part of dy then stays in the cache.
+    # Neighbouring programs share GROUP_M row tiles, whose part of dy stays in the cache.
     group = program // (GROUP_M * TILES_N)
     within = program % (GROUP_M * TILES_N)
     rows = min(tiles_m - group * GROUP_M, GROUP_M)
@@ -226,7 +226,7 @@ def input_gradient(
     dy_rows = n * Y_N + p * Y_P + q * Y_Q
     if DEEP:
         dy_rows += z * Y_Z
-    if not PACKED:  # there two parts of the weight need the registers that addresses take beyond offsets
+    if not PACKED:  # otherwise both parts of the weight need the registers of 64-bit addresses
         dy_rows = dy + dy_rows
     w_columns = w + c_read * W_C
     tap = (t * R + r) * S + s
@@ -239,8 +239,8 @@ def input_gradient(
         FLIP, PADDED, SPLIT, PACKED, FLAT, Y_PLANES, DEEP, BM, BN, BK,
     )  # fmt: skip
     if SPLIT:
-        # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
-        # of the numbers as they are, in the rare tile that needs it.
+        # An infinity has no two parts, so it becomes NaN here. Such tiles are rare; the right outputs come from one
+        # product of the unsplit numbers.
         lost = total != total
         if any_of(lost):
             whole = _sum_over_taps(

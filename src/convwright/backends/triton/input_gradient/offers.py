@@ -1,4 +1,4 @@
-"""An input's gradient as a matrix product for each phase: what it serves, phases, tiles, and what is launched."""
+"""Input gradients as one matrix product per phase: supported problems, phases, tiles, launches."""
 
 from __future__ import annotations
 
@@ -51,19 +51,20 @@ NAME = f"triton/{KERNEL}"
 
 
 def is_turned(problem: ConvProblem, tile: Tile) -> bool:
-    """Whether the weight is laid as C T R S K, along the sum, and not as K T R S C, as it lies with channels last.
+    """Whether the weight is stored as C T R S K, contiguous along the sum, and not as K T R S C, its channels-last
+    order.
 
-    Of fp32 tensor cores take nothing else; of the others only where whole tiles can be read along the channels.
+    fp32 on tensor cores requires it. Other dtypes use it unless whole tiles can be read along the channels.
     """
     return problem.dtype is DType.FP32 or group_sizes(problem)[0] % tile.bn > 0
 
 
-# A program looks for its own among them.
+# A program searches its phase among them.
 _MOST_PHASES = 64
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     for algorithm in algorithms_of(KERNEL, problem.dtype):
         if reason is not None:
@@ -82,13 +83,13 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     problem, algorithm = candidate.problem, algorithm_of(candidate, KERNEL)
     return cycles(Tile.of(candidate), problem, phases(problem), algorithm.arithmetic, device, split=algorithm.split)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     operands = {"gradient": problem.y, "input": problem.x}
     return (
         shape_reason(problem, DTYPES, groups=True, volumes=True)
@@ -103,31 +104,31 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 def _window_reason(problem: ConvProblem) -> str | None:
     if all(stride == 1 for stride in problem.stride):
-        return "serves strides above 1; with stride 1 `as-forward` makes the gradient a forward convolution"
+        return "needs a stride above 1; `as-forward` supports stride 1"
     for axis in problem.axes:
         if gcd(axis.stride, axis.dilation) > 1:
-            return f"serves no dilation with a divisor of the stride, got {axis.dilation} with stride {axis.stride}"
+            return f"needs dilation and stride without a common divisor, got {axis.dilation} and {axis.stride}"
     if prod(problem.stride) > _MOST_PHASES:
-        return f"serves at most {_MOST_PHASES} remainders by the strides, got {prod(problem.stride)}"
+        return f"needs a product of the strides of at most {_MOST_PHASES}, got {prod(problem.stride)}"
     return None
 
 
 def _pixels_reason(problem: ConvProblem) -> str | None:
     pixels = problem.x.numel // problem.c
-    return None if pixels < MOST_ELEMENTS else f"serves at most 2^30 input pixels, got {pixels:,}"
+    return None if pixels < MOST_ELEMENTS else f"needs at most 2^30 input pixels, got {pixels:,}"
 
 
-# Which pixels of an input are reached by the same taps, where windows are more than one pixel apart.
+# Input pixels that the same taps reach, with windows more than one pixel apart.
 
 _ONE = Axis(size=1, taps=1, stride=1, pad=(0, 0), dilation=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The pixels that a tap reaches, and with it those that lie multiples of the strides behind it.
+    """The pixels that one tap reaches, at multiples of the strides.
 
-    ``tap`` is the first of them in three dimensions, which need not be there: then none reaches these pixels, and
-    ``taps`` is 0. ``pixels`` are those of the whole batch.
+    ``tap`` is the first such tap in three dimensions. If the filter does not have it, no tap reaches these pixels, and
+    ``taps`` is 0. ``pixels`` counts the whole batch.
     """
 
     tap: tuple[int, int, int]
@@ -136,7 +137,7 @@ class Phase:
 
 
 def phases(problem: ConvProblem) -> tuple[Phase, ...]:
-    """All that have pixels, those that most taps reach first. Dimensions that the problem has not come first."""
+    """All phases that have pixels, those with most taps first. Dimensions that the problem does not have come first."""
     axes = _axes(problem)
     every = (
         Phase(
@@ -150,7 +151,7 @@ def phases(problem: ConvProblem) -> tuple[Phase, ...]:
 
 
 def reads_beyond(problem: ConvProblem) -> bool:
-    """Whether a tap that reaches a pixel would have done so from outside of the output."""
+    """Whether a tap of some pixel lies outside the output."""
     return any(_reads_beyond(axis, tap) for axis in _axes(problem) for tap in range(min(axis.stride, axis.taps)))
 
 
@@ -174,13 +175,13 @@ def _reads_beyond(axis: Axis, tap: int) -> bool:
     return first < (_taps(axis, tap) - 1) * axis.dilation or last >= axis.out
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 
 def best_tiles(
     problem: ConvProblem, arithmetic: Arithmetic, device: DeviceFacts, *, split: bool, count: int
 ) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first."""
+    """The ``count`` tiles with the lowest estimates, the best of each shape first."""
     limit, nbytes, all_phases = shared_limit(device), problem.dtype.nbytes, phases(problem)
 
     def taken(tile: Tile) -> float:
@@ -191,12 +192,12 @@ def best_tiles(
 
 
 def blocks_of(phase: Phase, problem: ConvProblem, tile: Tile) -> int:
-    """How many programs compute a phase."""
+    """The number of programs of a phase."""
     return -(-phase.pixels // tile.bm) * -(-group_sizes(problem)[0] // tile.bn) * problem.groups
 
 
 def tiled_products(tile: Tile, problem: ConvProblem) -> int:
-    """How many products the blocks of all phases multiply, idle ones too."""
+    """Multiplications in the blocks of all phases, including idle ones."""
     channels = group_sizes(problem)[1]
     return sum(
         blocks_of(phase, problem, tile) * tile.products(tile.steps(channels, phase.taps)) for phase in phases(problem)
@@ -212,7 +213,7 @@ def cycles(
     *,
     split: bool,
 ) -> float:
-    """A rough time of all multiprocessors: good enough to drop the tiles that cannot win."""
+    """A rough time of all multiprocessors, good enough to drop tiles that cannot win."""
     sms = sm_count(device)
     blocks = [blocks_of(phase, problem, tile) for phase in all_phases]
     fitting = max(1, shared_limit(device) // tile.shared_bytes(problem.dtype.nbytes, split=split))
@@ -224,18 +225,18 @@ def cycles(
         tile.steps(group_sizes(problem)[1], phase.taps) * step + BLOCK_CYCLES / together for phase in all_phases
     ]
 
-    # Blocks of the heaviest phases come first. What is lighter fills the gaps that they leave, but makes none of them
-    # shorter: the busiest multiprocessor has its share of all, and of the heavy ones whole blocks.
+    # Blocks of the heaviest phases run first. Lighter ones fill the gaps without shortening them: the busiest
+    # multiprocessor has its share of all phases, and whole blocks of the heavy ones.
     begun = [sum(blocks[: place + 1]) for place in range(len(blocks))]
     whole = max(-(-count // sms) * cycles for count, cycles in zip(begun, of_block, strict=True))
     return max(whole, sum(count * cycles for count, cycles in zip(blocks, of_block, strict=True)) / sms)
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, tile: Tile) -> int:
-    """How many programs one launch needs."""
+    """The number of programs of one launch."""
     return sum(blocks_of(phase, problem, tile) for phase in phases(problem))
 
 
@@ -247,7 +248,7 @@ def _weight_strides(problem: ConvProblem, tile: Tile) -> dict[str, int]:
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, object]:
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
     found = phases(problem)
     begun = accumulate((blocks_of(phase, problem, tile) for phase in found), initial=0)
     window = window_constants(problem) | depth_constants(problem) | group_constants(problem) | plane_constants(problem)
@@ -258,7 +259,7 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``: the product, and what packs the weight."""
+    """The kernels to launch: the product, and the kernel that packs the weight."""
     from convwright.backends.triton.input_gradient.kernel import input_gradient
 
     problem, tile = candidate.problem, Tile.of(candidate)

@@ -1,4 +1,4 @@
-"""The gradient of an input made ready for one problem."""
+"""The plan of input gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convwright.core.candidate import Candidate
 
 
 def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
-    """Each group as C T R S K, rounded to TF32; split, both parts of it."""
+    """Each group as C T R S K, rounded to TF32; if split, both parts."""
     algorithm, taps = algorithm_of(candidate, KERNEL), candidate.problem.taps
     if not algorithm.packed:
         return None
@@ -24,15 +24,15 @@ def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
 
 
 class InputGradientPlan(SingleKernelPlan):
-    """Runs one configuration of an input's gradient."""
+    """Runs one configuration of input gradients."""
 
     packed_shape = staticmethod(packed_shape)
 
     def laid(self, weight: Tensor) -> Tensor:
-        """The weight with its channels last in memory, itself where it is so already; or each group as C T R S K."""
+        """The weight in channels-last memory, the same tensor if it already is; or each group as C T R S K."""
         problem = self.candidate.problem
         if not is_turned(problem, Tile.of(self.candidate)):
-            return channels_last_of(weight)  # the kernel takes its address, and its memory is in order
+            return channels_last_of(weight)  # the kernel takes the address of dense channels-last memory
         return weight.reshape(problem.groups, -1, *weight.shape[1:]).movedim(1, -1).contiguous()
 
 

@@ -1,11 +1,11 @@
-"""A kernel that does nothing: what it takes to launch it is the host overhead of a launch."""
+"""An empty kernel, whose launch takes only the host overhead."""
 
 from __future__ import annotations
 
 from convwright.backends.triton.launching.launch import Binary, DriverLaunch
 from convwright.core.device import DeviceFacts
 
-# The driver assembles PTX by itself, so nothing has to be compiled for this.
+# The driver assembles PTX, so nothing has to be compiled.
 _PTX = b""".version 7.0
 .target sm_80
 .address_size 64
@@ -17,5 +17,5 @@ _OPERANDS = 4
 
 
 def empty_kernel(device: DeviceFacts) -> DriverLaunch:
-    """Launched on the addresses of an input, a weight, an output and nothing."""
+    """Launched with the addresses of an input, a weight, an output and a null pointer."""
     return DriverLaunch(Binary("empty", "empty", _PTX, 1, 1, 0, _OPERANDS), device)

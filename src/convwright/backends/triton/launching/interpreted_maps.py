@@ -1,4 +1,4 @@
-"""Maps of operands, as Triton's interpreter takes them."""
+"""Tensor maps of operands for Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class _Box(list[int]):
-    """The sizes of a box, which the interpreter hands on as they are, and what it knows nothing of."""
+    """The sizes of a box, which the interpreter passes on, with the steps, which it does not know."""
 
     steps: tuple[int, ...]
 
 
 def mapped(operand: Tensor, told: TensorMap) -> Any:
-    """The operand with what a kernel is told of it."""
+    """The operand as a tensor descriptor for the interpreter."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     _let_boxes_step()
@@ -45,7 +45,7 @@ def _let_boxes_step() -> None:
         steps = getattr(handle, "steps", ())
         if all(step == 1 for step in steps):
             return pointers(handle, offsets)
-        # Each step's first element is an element of what lies so far apart; where a box begins may be between two.
+        # Each step starts at a multiple of the step, but a box may begin between two.
         at, inside = handle.base.data, numpy.ones(handle.block_shape, dtype=bool)
         for dim, (size, step) in enumerate(zip(handle.block_shape, steps, strict=True)):
             shape = [size if each == dim else 1 for each in range(handle.ndim)]

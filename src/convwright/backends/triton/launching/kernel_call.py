@@ -1,4 +1,4 @@
-"""What a launch of a Triton kernel is for, and compiling it, for which PyTorch need not be loaded."""
+"""The description of a launch of a Triton kernel, and its compilation without PyTorch."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# What a kernel is told of sums that lie in a workspace.
+# The pointer to sums in a workspace: dtype and alignment.
 WORKSPACE = ("fp32", 16)
-# Compute capabilities on which kernels are launched before the one ahead of them has ended. Where else that is
-# possible it was not tried, and some drivers refuse to capture it there (sm_120).
+# Compute capabilities on which a kernel may start before the previous one ends. It is untested on others, and some
+# drivers refuse to capture it (sm_120).
 _OVERLAPPING = (90,)
-_OVERLAPS = "OVERLAPS"  # the constant of a kernel that can wait for the one ahead of it
-# As Triton calls those dtypes for which it has names of its own.
+_OVERLAPS = "OVERLAPS"  # the constant of a kernel that can wait for the previous one
+# Triton's own names of these dtypes.
 _TRITON_NAMES = {"int8": "i8", "fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5"}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """How an operand lies that Hopper's copy engine moves a box of at a time, the outermost dimension first, in
-    elements; of each dimension a box has every ``steps``-th."""
+    """The boxes that Hopper's copy engine transfers, with the outermost dimension first, in elements. Along each
+    dimension a box has every ``steps``-th element."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -36,8 +36,8 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What is to be launched: a kernel, its pointers with dtype and alignment in bytes, its constants, its grid; and
-    which of the operands the kernel is given maps of instead of pointers."""
+    """A launch: a kernel, its pointers with dtype and alignment in bytes, its constants and grid, and the operands that
+    are passed as tensor maps."""
 
     kernel: Any
     pointers: Mapping[str, tuple[str, int]]
@@ -69,7 +69,7 @@ class KernelCall:
         return triton.compile(source, target=target, options=options)
 
     def interpreted(self, *operands: Tensor | None) -> None:
-        """Run in Triton's interpreter, on tensors of the CPU."""
+        """Run in Triton's interpreter, on CPU tensors."""
         _let_numbers_count()
         given: dict[str, Any] = dict(zip(self.pointers, operands, strict=True))
         if self.maps:
@@ -79,8 +79,8 @@ class KernelCall:
         self.kernel[(self.blocks,)](**given, **self._constants(overlapping=False))
 
     def overlaps(self, capability: int) -> bool:
-        """Whether the kernel, compiled for such a GPU, waits for the one ahead of it by itself: the GPU may launch it
-        before that has ended."""
+        """Whether the compiled kernel waits by itself for the previous kernel, so that the GPU may start it before that
+        ends."""
         return self._can_wait and capability in _OVERLAPPING
 
     @property
@@ -92,8 +92,7 @@ class KernelCall:
 
 
 def interpreting() -> bool:
-    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``). Triton, which takes 0.3 s to be loaded,
-    is not loaded to be asked."""
+    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``). Does not load Triton, which takes 0.3 s."""
     if "triton" not in sys.modules:
         return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
     import triton
@@ -103,8 +102,8 @@ def interpreting() -> bool:
 
 @cache
 def _let_numbers_count() -> None:
-    """Let a number that a kernel computes bound its loops: Triton's interpreter holds it as an array of one element,
-    which NumPy no longer takes for a number."""
+    """Allow computed numbers as loop bounds. Triton's interpreter stores them as one-element arrays, which NumPy no
+    longer converts to numbers."""
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang_tensor

@@ -1,5 +1,4 @@
-"""What all plans of our kernels have in common: how they are built, kept as a text, and read again, and how a weight is
-prepared."""
+"""Shared by all plans of our kernels: building, storing as text, reading back, and preparing a weight."""
 
 from __future__ import annotations
 
@@ -21,14 +20,13 @@ from convwright.tensors import allocator
 
 
 class KernelPlan(ABC):
-    """One configuration of some kernels; its device must be PyTorch's current one."""
+    """One configuration of some kernels. Its device must be PyTorch's current one."""
 
     writes_out = True
     packed_dtype = torch.float32
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
-        """``launches`` are in the order in which the driver is asked for them; last of all is what packs the weight, if
-        a kernel does."""
+        """``launches`` are in launch order; last is the kernel that packs the weight, if there is one."""
         shape, problem = self.packed_shape(candidate), candidate.problem
         place = torch.device(device.torch_name or "cpu")
         self.candidate = candidate
@@ -39,19 +37,19 @@ class KernelPlan(ABC):
     @classmethod
     @abstractmethod
     def steps(cls, candidate: Candidate) -> int:
-        """How many of these a call launches."""
+        """The number of kernels that a call launches."""
 
     @staticmethod
     def packed_shape(candidate: Candidate) -> tuple[int, ...] | None:
-        """What a kernel packs the weight into; None where none does."""
+        """The shape of the packed weight; None if no kernel packs it."""
         return None
 
     def laid(self, weight: Tensor) -> Tensor:
-        """A weight that is not packed, as the kernels read it."""
+        """An unpacked weight in the layout that the kernels read."""
         return weight
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """The weight as the kernels read it."""
+        """The weight in the form that the kernels read."""
         return self.laid(weight) if self._pack is None else self._pack(weight)
 
     @classmethod
@@ -60,13 +58,13 @@ class KernelPlan(ABC):
 
     @classmethod
     def read(cls, candidate: Candidate, device: DeviceFacts, text: str) -> Self:
-        """The plan whose ``text`` this is; Triton need not be loaded for it."""
+        """The plan from its ``text``, without loading Triton."""
         kept = _texts(text, cls.steps(candidate) + (cls.packed_shape(candidate) is not None))
         return cls(candidate, device, [DriverLaunch(Binary.read(each), device) for each in kept])
 
     @property
     def text(self) -> str | None:
-        """The compiled kernels and how they are launched; None in the interpreter."""
+        """The compiled kernels and their launch data; None in the interpreter."""
         ready = [launch.binary.text for launch in self._launches if isinstance(launch, DriverLaunch)]
         return strict_json.dumps(ready) if ready else None
 
@@ -74,14 +72,14 @@ class KernelPlan(ABC):
 def wrong_operands(candidate: Candidate, bias: object, residual: object) -> str:
     given = [name for name, operand in (("bias", bias), ("residual", residual)) if operand is not None]
     named = " and ".join(given) or "neither bias nor residual"
-    return f"the plan was built for the epilogue {candidate.problem.epilogue}, got {named}"
+    return f"the plan needs the operands of the epilogue {candidate.problem.epilogue}, got {named}"
 
 
 def _texts(text: str, count: int) -> list[str]:
     try:
         texts = strict_json.loads(text)
     except ValueError as error:
-        raise BackendError(f"kernels that were kept cannot be read: {error}") from error
+        raise BackendError(f"stored kernels cannot be read: {error}") from error
     if not isinstance(texts, list) or len(texts) != count or not all(isinstance(each, str) for each in texts):
-        raise BackendError(f"kernels that were kept cannot be read: they are no list of {count} texts")
+        raise BackendError(f"stored kernels cannot be read: they are not a list of {count} texts")
     return texts

@@ -1,4 +1,4 @@
-"""Launching a compiled Triton kernel with one foreign call, past Triton's dispatch in Python."""
+"""Launches of compiled Triton kernels with one foreign call, without Triton's dispatch in Python."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_…
 _INVALID_CONTEXT = 201  # CUDA_ERROR_…
 _MOST_BLOCKS = 2**31 - 1  # of a launch
 _TENSOR_MEMORY_COLUMNS = 512  # of a multiprocessor of sm_100
-_FIRST_TO_CAPTURE_OVERLAPS = 12030  # the driver of CUDA 12.3: graphs hold launches that overlap
+_FIRST_TO_CAPTURE_OVERLAPS = 12030  # CUDA 12.3, from which graphs support overlapping launches
 
 
 class Launch(Protocol):
-    """A kernel with its grid: called with the operands in the kernel's order, None for one that it does not use.
+    """A kernel with its grid, called with the operands in the kernel's order. An unused operand is None.
 
-    ``stream`` gives the current one of its device; in the interpreter, which takes no addresses, it is None.
+    ``stream`` returns the device's current stream; it is None in the interpreter, which takes no addresses.
     """
 
     @property
@@ -45,25 +45,25 @@ class Launch(Protocol):
     def __call__(self, *operands: Tensor | None) -> None: ...
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
-        """The same on the operands' addresses, 0 for one that it does not use."""
+        """The same with the operands' addresses, 0 for an unused operand."""
 
 
 def launch_of(call: KernelCall, device: DeviceFacts) -> Launch:
-    """Ready to run on ``device``."""
+    """The launch of ``call``, ready to run on ``device``."""
     if interpreting():
         return _Interpreted(call)
     if device.torch_name is None:
-        raise BackendError(f"a kernel can be built only for a device that is present, {device.name} is not")
+        raise BackendError(f"a kernel needs a device of this machine, and {device.name} is not in it")
     try:
         compiled = call.compile(device.architecture)
-    except Exception as error:  # Triton's compiler has no common error
+    except Exception as error:  # Triton's compiler has no common exception
         raise BackendError(f"Triton cannot compile {call.kernel.__name__}: {error}") from error
     return DriverLaunch(Binary.of(compiled, call), device)
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A compiled kernel and how it is launched: all that is needed of Triton to run it."""
+    """A compiled kernel and its launch data, sufficient to run it without Triton."""
 
     name: str
     key: str
@@ -74,20 +74,20 @@ class Binary:
     operands: int
     maps: tuple[Mapped, ...] = ()
     overlaps: bool = False
-    """Whether it may be launched before the kernel ahead of it has ended, for whose end it waits by itself."""
+    """Whether it may start before the previous kernel ends; it then waits by itself."""
 
     @classmethod
     def of(cls, compiled: Any, call: KernelCall) -> Self:
-        """What Triton has compiled for ``call``, which must need nothing but its operands."""
+        """The kernel that Triton compiled for ``call``, which must need only its operands."""
         metadata = compiled.metadata
         needs = (metadata.global_scratch_size, metadata.profile_scratch_size, metadata.num_ctas - 1)
         if any(needs) or metadata.launch_cooperative_grid or metadata.launch_pdl:
-            raise BackendError(f"{metadata.name} needs scratch memory, clusters or a cooperative launch, none is given")
+            raise BackendError(f"{metadata.name} needs unsupported scratch memory, clusters or a cooperative launch")
         if call.blocks > _MOST_BLOCKS:
-            raise BackendError(f"{metadata.name} needs {call.blocks:,} blocks, a launch has at most 2^31 - 1")
+            raise BackendError(f"{metadata.name} needs {call.blocks:,} blocks, but a launch has at most 2^31 - 1")
         columns = getattr(metadata, "tmem_size", None) or 0
-        if columns > _TENSOR_MEMORY_COLUMNS:  # Triton compiles it, to a kernel that does nothing but fail
-            there = f"there are {_TENSOR_MEMORY_COLUMNS}"
+        if columns > _TENSOR_MEMORY_COLUMNS:  # Triton compiles it to a kernel that always fails
+            there = f"but there are {_TENSOR_MEMORY_COLUMNS}"
             raise BackendError(f"{metadata.name} needs {columns} columns of tensor memory, {there}")
         size = call.blocks, metadata.num_warps, metadata.shared, len(call.pointers)
         maps = mapped_operands(call, compiled) if call.maps else ()
@@ -102,17 +102,17 @@ class Binary:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """What ``text`` was made of."""
+        """The kernel from its ``text``."""
         try:
             known = strict_json.loads(text)
             maps = tuple(map(Mapped.read, known["maps"]))
             return cls(**known | {"cubin": zlib.decompress(b64decode(known["cubin"], validate=True)), "maps": maps})
         except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise BackendError(f"a kernel that was kept cannot be read: {error}") from error
+            raise BackendError(f"a stored kernel cannot be read: {error}") from error
 
 
 class _Interpreted:
-    """Runs in Triton's interpreter, on tensors of the CPU."""
+    """Runs in Triton's interpreter, on CPU tensors."""
 
     stream = None
 
@@ -124,11 +124,11 @@ class _Interpreted:
         self._call.interpreted(*map(_numbers, operands, dtypes))
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
-        raise Refused(f"Triton's interpreter runs {self._call.kernel.__name__} on tensors, not on addresses")
+        raise Refused(f"Triton's interpreter needs tensors for {self._call.kernel.__name__}, got addresses")
 
 
 def _numbers(operand: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A workspace's bytes as what a kernel has in them; other operands as they are."""
+    """A workspace's bytes in the kernel's dtype; other operands unchanged."""
     if operand is None or operand.dtype is not torch.uint8:
         return operand
     return operand[: operand.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
@@ -147,13 +147,13 @@ class _LaunchConfig(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """``CUlaunchAttribute`` of the driver, whose value is one number of many things that it can be."""
+    """``CUlaunchAttribute`` of the driver, whose value is a union."""
 
     _fields_ = (("name", ctypes.c_uint), ("_", ctypes.c_uint), ("value", ctypes.c_uint), ("_rest", ctypes.c_char * 60))
 
 
 class DriverLaunch:
-    """Everything but the operands' addresses and the stream is laid out once; a call refills those, in about 1 µs."""
+    """Prepares everything but the operands' addresses and the stream once. A call fills these in, in about 1 µs."""
 
     def __init__(self, binary: Binary, device: DeviceFacts) -> None:
         self.binary = binary
@@ -171,7 +171,7 @@ class DriverLaunch:
         self._fill = struct.Struct(f"{binary.operands}Q").pack_into
         self._enqueue = _driver().cuLaunchKernelEx
         self.stream: Callable[[], int] = partial(torch_api.current_stream, index)
-        # Another thread may take over between filling the buffer and launching with it.
+        # Another thread may run between filling the buffer and launching with it.
         self._buffer = threading.Lock()
 
     def __call__(self, *operands: Tensor | None) -> None:
@@ -185,7 +185,7 @@ class DriverLaunch:
                 self._places[place] = maps.at(addresses[operand])
             self._config.stream = stream
             status = self._enqueue(self._config_at, self._function, self._places_at, None)
-            if status == _INVALID_CONTEXT:  # in a thread that has asked nothing of the GPU yet
+            if status == _INVALID_CONTEXT:  # in a thread that has not used the GPU yet
                 _run("cuCtxSetCurrent", _context(self._device_index))
                 status = self._enqueue(self._config_at, self._function, self._places_at, None)
         if status:
@@ -193,8 +193,8 @@ class DriverLaunch:
 
 
 def _parameters(binary: Binary, addresses_at: int) -> tuple[list[int], list[tuple[int, int, EncodedMaps]]]:
-    """Where the parameters lie, one behind the other; and for each that is a map which of them and which operand's it
-    is. Behind the addresses is a 0, for what a kernel does not use."""
+    """The offsets of the parameters; and for each tensor map its parameter, its operand and its encoding. After the
+    addresses comes a 0, for parameters that a kernel does not use."""
     mapped = {each.place: each for each in binary.maps}
     unused = addresses_at + 8 * binary.operands
     places: list[int] = []
@@ -208,7 +208,7 @@ def _parameters(binary: Binary, addresses_at: int) -> tuple[list[int], list[tupl
     return places + [unused] * SCRATCH_POINTERS, maps
 
 
-# Handles of loaded kernels live as long as the process: a captured graph may hold one after its plan is gone.
+# Handles of loaded kernels live as long as the process: a captured graph may use one after its plan is gone.
 _functions: dict[tuple[int, str], int] = {}
 
 
@@ -220,14 +220,14 @@ def _function(device_index: int, binary: Binary) -> int:
         except BackendError as error:
             if not is_shortage(error) or torch_api.is_capturing():
                 raise
-            torch.cuda.empty_cache()  # of which the driver can use nothing
+            torch.cuda.empty_cache()  # the driver cannot use PyTorch's cached memory
             _functions[key] = _load(device_index, binary)
     return _functions[key]
 
 
 @cache
 def _context(device_index: int) -> ctypes.c_void_p:
-    """The one that PyTorch uses too."""
+    """The context that PyTorch uses too."""
     device, context = ctypes.c_int(), ctypes.c_void_p()
     _run("cuInit", 0)
     _run("cuDeviceGet", ctypes.byref(device), device_index)
@@ -251,19 +251,19 @@ def _load(device_index: int, binary: Binary) -> int:
 
 @cache
 def _driver() -> ctypes.PyDLL:
-    # PyDLL keeps the interpreter's lock during the call: a launch is shorter than giving the lock up and back.
+    # PyDLL keeps the GIL during the call: a launch is shorter than releasing and reacquiring it.
     return ctypes.PyDLL("libcuda.so.1")
 
 
 @cache
 def _loader() -> ctypes.CDLL:
-    # CDLL lets other threads run meanwhile: loading a kernel takes milliseconds, and may wait for what the GPU does.
+    # CDLL releases the GIL: loading a kernel takes milliseconds, and may wait for the GPU.
     return ctypes.CDLL("libcuda.so.1")
 
 
 @cache
 def _driver_version() -> int:
-    """Of the newest CUDA that the driver knows: 12030 is 12.3."""
+    """The newest CUDA version that the driver supports: 12030 is 12.3."""
     version = ctypes.c_int()
     _run("cuDriverGetVersion", ctypes.byref(version))
     return version.value
@@ -276,7 +276,7 @@ def _run(name: str, *arguments: Any) -> None:
 
 
 def _meaning(status: int) -> str:
-    """The driver's own name and words for a status."""
+    """The driver's name and description of a status."""
     texts = []
     for lookup in (_driver().cuGetErrorName, _driver().cuGetErrorString):
         text = ctypes.c_char_p()

@@ -1,4 +1,4 @@
-"""How kernels begin that the GPU may launch before the one ahead of them in their stream has ended."""
+"""The beginning of kernels that the GPU may start before the previous kernel of their stream ends."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from triton.language.extra.cuda import gdc_wait
 
 @triton.jit
 def wait_for_the_kernel_ahead(OVERLAPS: tl.constexpr):
-    """Behind this, with which every kernel begins, all that kernels ahead of it read and write is done. What its launch
-    takes has passed meanwhile."""
+    """Every kernel begins with this. Afterwards, all reads and writes of previous kernels are done. The latency of the
+    launch has passed meanwhile."""
     if OVERLAPS:
         gdc_wait()

@@ -1,4 +1,4 @@
-"""Several kernels, one behind the other, made ready for one problem."""
+"""The plan of several kernels that run one after another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convwright.errors import BadInput
 
 
 class Operand(IntEnum):
-    """What a kernel is given: an operand of the call, the workspace, or a place in it behind what lies there first."""
+    """An operand of a kernel: an operand of the call, the workspace, or its second part."""
 
     FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, BEHIND, Z, DB, SCALE = range(10)
 
@@ -42,7 +42,7 @@ class KernelSequence(KernelPlan):
     @staticmethod
     @abstractmethod
     def operands(candidate: Candidate) -> Sequence[Sequence[Operand]]:
-        """Of each kernel that a call launches, in their order."""
+        """The operands of each kernel that a call launches, in order."""
 
     @classmethod
     def steps(cls, candidate: Candidate) -> int:
@@ -50,7 +50,7 @@ class KernelSequence(KernelPlan):
 
     @staticmethod
     def behind_from(candidate: Candidate) -> int:
-        """Where in the workspace lies what another kernel writes there than the first, or sums of parts."""
+        """Where the second part of the workspace begins: data of another kernel than the first, or sums of parts."""
         return 0
 
     def _run(
@@ -82,13 +82,13 @@ class KernelSequence(KernelPlan):
         return out
 
     def _run_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Run on the addresses of all operands, 0 for what is not there."""
+        """Run on the addresses of all operands, 0 for a missing one."""
         for launch, picked in self._steps:
             launch.at(picked(addresses), stream)
 
 
 class SequencePlan(KernelSequence):
-    """Runs them, for an epilogue that is not rare."""
+    """Runs the kernels, for an epilogue without named operands."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)
@@ -108,7 +108,7 @@ class SequencePlan(KernelSequence):
         return self._run(first, second, bias, residual, out, workspace)
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Run on these addresses; the weight's is that of a prepared one."""
+        """Run on these addresses. The weight must be a prepared one."""
         if (bool(bias), bool(residual)) != self._takes:
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
@@ -118,7 +118,7 @@ class SequencePlan(KernelSequence):
 
 
 class RarePlan(KernelSequence):
-    """Runs those that fuse a rare epilogue, whose operands are given by name."""
+    """Runs kernels that fuse an extended epilogue, whose operands are passed by name."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:
         super().__init__(candidate, device, launches)
@@ -141,7 +141,7 @@ class RarePlan(KernelSequence):
         named = {role for role, operand in given.items() if operand is not None}
         if named != self._wanted:
             wanted = _listed(self._wanted)
-            raise BadInput(f"{self.candidate.id} takes {wanted} beside its operands, got {_listed(named)}")
+            raise BadInput(f"{self.candidate.id} needs {wanted} besides its operands, got {_listed(named)}")
         return self._run(first, second, bias, residual, out, workspace, z, db, scale)
 
 

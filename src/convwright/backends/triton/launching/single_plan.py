@@ -1,4 +1,4 @@
-"""One kernel made ready for one problem."""
+"""The plan of a single kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convwright.errors import BadInput
 class SingleKernelPlan(KernelPlan):
     """Runs one configuration of a kernel.
 
-    A kernel of the forward direction has places for bias and residual, whether they are there or not.
+    A kernel of the forward direction has parameters for bias and residual even if the problem has none.
     """
 
     workspace_bytes = 0
@@ -63,7 +63,7 @@ class SingleKernelPlan(KernelPlan):
         self._launch.at((first, second, bias, residual, out) if self._is_forward else (first, second, out), stream)
 
     def launch(self, first: int, second: int, bias: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Run on these addresses; the weight's is that of a prepared one."""
+        """Run on these addresses. The weight must be a prepared one."""
         if bool(bias) is not self._takes_bias or bool(residual) is not self._takes_residual:
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         self._run_at(first, second, bias, residual, out, stream)

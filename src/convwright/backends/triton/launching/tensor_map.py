@@ -1,4 +1,4 @@
-"""Maps of operands, which the driver encodes for Hopper's copy engine."""
+"""Tensor maps of operands, which the driver encodes for Hopper's copy engine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _TYPES = {"fp16": 6, "bf16": 9}
 _NO_INTERLEAVE, _L2_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 _MAP_BYTES, _ALIGNED = 128, 64
 _MOST_KEPT = 64
-SCRATCH_POINTERS = 2  # every kernel of Triton's takes a global and a profile scratch behind its own arguments
+SCRATCH_POINTERS = 2  # every Triton kernel takes a global and a profile scratch pointer after its own arguments
 _PARAMETERS = re.compile(r"^\s*\.param .*_param_\d+", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What the driver is told of one operand, the innermost dimension first, as it wants it; all but the address."""
+    """The data of an operand's tensor map, except the address, with the innermost dimension first, as the driver
+    expects."""
 
     place: int
-    """Which of the operands it is."""
+    """The index of the operand."""
     dtype: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -41,24 +42,24 @@ class Mapped:
 
     @property
     def more_parameters(self) -> int:
-        """Sizes and strides, which Triton's kernels take behind a map, and do not use."""
+        """Sizes and strides, which Triton's kernels take after a map and do not use."""
         return 2 * len(self.sizes)
 
 
 def mapped_operands(call: KernelCall, compiled: Any) -> tuple[Mapped, ...]:
-    """Those of a kernel that Triton has ``compiled``, with how it lays boxes out."""
+    """The tensor maps of a kernel that Triton has ``compiled``, with its layout of boxes."""
     names, told = [name for name in call.pointers if name in call.maps], compiled.metadata.tensordesc_meta
     found = tuple(_mapped(call, name, each) for name, each in zip(names, told, strict=True))
     expected = len(call.pointers) + sum(each.more_parameters for each in found) + SCRATCH_POINTERS
     taken = len(_PARAMETERS.findall(compiled.asm["ptx"]))
     if taken != expected:
-        raise BackendError(f"{compiled.metadata.name} takes {taken} parameters of this Triton, {expected} are known")
+        raise BackendError(f"{compiled.metadata.name} takes {taken} parameters with this Triton, expected {expected}")
     return found
 
 
 def _mapped(call: KernelCall, name: str, told: dict[str, Any]) -> Mapped:
     each, dtype, nbytes = call.maps[name], call.pointers[name][0], told["elem_size"]
-    # A box is wider than what one instruction moves where its rows are longer than what is swizzled.
+    # One instruction transfers rows up to the swizzled width; a wider box takes several.
     spanned = [(size - 1) * step + 1 for size, step in zip(told["block_size"], each.steps, strict=True)]
     apart = tuple(nbytes * stride for stride in each.strides[-2::-1])
     place = [*call.pointers].index(name)
@@ -67,14 +68,14 @@ def _mapped(call: KernelCall, name: str, told: dict[str, Any]) -> Mapped:
 
 @dataclass(slots=True)
 class EncodedMaps:
-    """One operand's maps, by its address: a call that finds one that it had before asks the driver nothing."""
+    """One operand's encoded maps, cached by address."""
 
     operand: Mapped
     run: Callable[..., None]
     _kept: dict[int, tuple[int, Any]] = field(default_factory=dict, init=False)
 
     def at(self, address: int) -> int:
-        """Where the map of what lies at ``address`` lies."""
+        """The address of the map of an operand at ``address``."""
         found = self._kept.get(address)
         if found is None:
             if len(self._kept) >= _MOST_KEPT:

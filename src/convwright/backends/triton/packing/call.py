@@ -1,4 +1,4 @@
-"""The kernels that pack weights, and what they are told about one problem."""
+"""The kernels that pack weights, and their constants."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _WARPS = 4
 
 
 def rows_call(problem: ConvProblem, *, split: bool) -> KernelCall:
-    """What packs a weight as K T R S C."""
+    """The kernel that packs a weight as K T R S C."""
     w_k, w_c, *_ = moves(problem.w)
     inner = problem.w.shape[1]
     return _rows_call(problem, problem.k, 1, (w_k, 0), inner, w_c, split=split)
 
 
 def turned_rows_call(problem: ConvProblem, *, split: bool) -> KernelCall:
-    """What packs each group of a weight as C T R S K."""
+    """The kernel that packs each group of a weight as C T R S K."""
     (w_k, w_c, *_), (inputs, outputs) = moves(problem.w), group_sizes(problem)
     strides = outputs * w_k, w_c
     return _rows_call(problem, problem.groups * inputs, inputs, strides, outputs, w_k, split=split)
 
 
 def transformed_call(problem: ConvProblem, *, pitch: int, packed: bool) -> KernelCall:
-    """What transforms a weight as Winograd's products read it, with ``pitch`` input channels for each point."""
+    """The kernel that transforms a weight for Winograd's products, with ``pitch`` input channels per point."""
     from convwright.backends.triton.packing.kernel import transformed_weight
 
     told = weight_strides(problem) | {
@@ -56,5 +56,5 @@ def _rows_call(
 
 
 def _pointers(problem: ConvProblem) -> dict[str, tuple[str, int]]:
-    # A weight that is packed may lie at any address.
+    # The weight may have any address.
     return {"w": (problem.dtype.value, problem.dtype.nbytes), "packed": WORKSPACE}

@@ -1,4 +1,4 @@
-"""Kernels that lay a weight as others read it, rounded to TF32 or split into two such numbers, by one launch."""
+"""Kernels that pack a weight, rounded to TF32 or split into two such numbers, in one launch."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from convwright.backends.triton.tf32 import tf32
 
 @triton.jit
 def _stored(to, rest, value, mask, PACKED: tl.constexpr, SPLIT: tl.constexpr):
-    """``value``, where it is PACKED rounded to TF32, with SPLIT what is left of it ``rest`` elements further on."""
+    """Store ``value``: rounded to TF32 if PACKED, and with SPLIT the remainder ``rest`` elements later."""
     high = tf32(value) if PACKED else value
     tl.store(to, high, mask=mask)
     if SPLIT:
@@ -27,8 +27,8 @@ def packed_rows(
     INNER: tl.constexpr, W_INNER: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """packed = w rounded to TF32, as ROWS T R S INNER, and with SPLIT the rest behind. GROUP rows lie W_ROW apart in w,
-    and groups of rows W_GROUP."""
+    """packed = w rounded to TF32, as ROWS T R S INNER, and with SPLIT the remainder after it. In w, GROUP rows are
+    W_ROW elements apart, and groups of rows W_GROUP."""
     wait_for_the_kernel_ahead(OVERLAPS)
     LENGTH: tl.constexpr = T * R * S * INNER
     BLOCKS: tl.constexpr = (LENGTH + BLOCK - 1) // BLOCK
@@ -57,7 +57,7 @@ def _column(
     W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr, TAP: tl.constexpr,
 ):
     # fmt: on
-    """G times the taps of column s, which are stored TAP apart as well."""
+    """G times the taps of column s, which are stored TAP elements apart."""
     of_column = taps + (2 - s if FLIP else s) * W_S
     first = tl.load(of_column + (2 * W_R if FLIP else 0), mask=real, other=0.0)
     second = tl.load(of_column + W_R, mask=real, other=0.0)
@@ -76,8 +76,8 @@ def transformed_weight(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """packed = G w G' in float64, rounded once, as 16 K PITCH, where it is PACKED rounded to TF32 with the rest behind;
-    and behind that w itself, as 9 C K. FLIP mirrors the taps."""
+    """packed = G w G' in float64, rounded once, as 16 K PITCH; if PACKED, rounded to TF32 with the remainder after it;
+    then w itself, as 9 C K. FLIP mirrors the taps."""
     wait_for_the_kernel_ahead(OVERLAPS)
     POINT: tl.constexpr = K * PITCH
     TAP: tl.constexpr = C * K

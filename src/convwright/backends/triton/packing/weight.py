@@ -1,4 +1,4 @@
-"""Weights as kernels read them: packed by a kernel, or with their channels last."""
+"""Weights in the form that kernels read: packed by a kernel, or channels last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.tensors import empty, spec_of, strided_allocator
 
 
 class Packing:
-    """Lays weights that lie as ``spec`` says into numbers of this ``shape``, on a GPU on ``device``."""
+    """Packs weights with the layout of ``spec`` into a tensor of this ``shape``, on a GPU."""
 
     def __init__(
         self, launch: Launch, spec: TensorSpec, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -38,7 +38,7 @@ class Packing:
 
 
 def channels_last_of(weight: Tensor) -> Tensor:
-    """The weight with its channels last in memory, in whatever order its sizes are told."""
+    """The weight in channels-last memory, whatever its strides are."""
     if weight.dim() == 4:
         return weight.contiguous(memory_format=torch.channels_last)
     if weight.dim() == 5:

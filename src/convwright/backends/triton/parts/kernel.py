@@ -1,4 +1,4 @@
-"""The kernels that add up the parts of a weight's gradient, and of a bias's behind it."""
+"""The kernels that add the parts of a weight gradient, and of a bias gradient after it."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def weight_at(
     k, tap, c, T: tl.constexpr, R: tl.constexpr, S: tl.constexpr, W_K: tl.constexpr, W_C: tl.constexpr,
     W_T: tl.constexpr, W_R: tl.constexpr, W_S: tl.constexpr, FLIP: tl.constexpr,
 ):  # fmt: skip
-    """Where an element of the weight's gradient lies."""
+    """The offset of an element of the weight gradient."""
     lying = T * R * S - 1 - tap if FLIP else tap
     r = lying // S
     if T > 1:
@@ -31,11 +31,10 @@ def sum_of_parts(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in one order, rounded once. WITH_BIAS each part
-    has K sums more, of which db is the sum; otherwise db is None.
+    """dw = the sum of ``sums``, PARTS K T R S C, over its parts, always in the same order, rounded once. WITH_BIAS,
+    each part has K more sums, whose sum is db; otherwise db is None.
 
-    ROWS parts are read at a time, AHEAD times before any of them has to be there, and what is read of each row added to
-    sums of its own until the end.
+    ROWS parts are read at a time, with AHEAD loads in flight. Each row is added to its own sums until the end.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     ROW: tl.constexpr = T * R * S * C
@@ -67,8 +66,8 @@ def turned_sum_of_parts(
     PARTS: tl.constexpr, AHEAD: tl.constexpr, TAPS: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """The same for a weight in which the taps of a channel lie side by side, while in parts the channels of a tap do: a
-    program has BC channels with all taps, of which there are at most TAPS, so that it reads and writes whole lines."""
+    """The same for a weight whose taps are contiguous per channel, while in parts the channels of a tap are contiguous.
+    A program has BC channels with all taps, at most TAPS, so it reads and writes whole cache lines."""
     wait_for_the_kernel_ahead(OVERLAPS)
     ROW: tl.constexpr = T * R * S * C
     BLOCKS: tl.constexpr = (C + BC - 1) // BC

@@ -1,5 +1,5 @@
-"""Sums of a weight's gradient in parts, PARTS K T R S C, each followed by those of a bias's gradient if there are any:
-their size, the time to add them up, which numbers of parts are worth trying, and what is launched."""
+"""Sums of a weight gradient in parts, PARTS K T R S C, each followed by the sums of a bias gradient if there is one:
+size, time, numbers of parts worth trying, launch."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from convwright.core.problem import ConvProblem
 
 SUM_BYTES = 4
 SUM_WARPS = 4
-# Parts that different lanes read, and sums of each: of few sums with many parts most lanes would be idle.
+# Parts that different lanes read, and sums of each: for few sums with many parts most lanes would be idle.
 _MOST_ROWS, _TILE, _LEAST_BLOCK, _MOST_BLOCK = 256, 4096, 16, 128
-# So many sums are enough for lanes that each add some of them up by themselves, so many parts read ahead.
+# So many sums suffice for lanes that each add several by themselves, with so many loads in flight.
 _MANY_SUMS, _BLOCK_OF_MANY, _MOST_AHEAD = 2**16, 512, 8
 _TURNED_TILE, _MOST_TAPS = 1024, 128
 _CYCLES_OF_A_PART = 4
 
 
 def sums_bytes(problem: ConvProblem, parts: int) -> int:
-    """What the sums take in fp32; those that a product lays by itself take nothing."""
+    """Bytes of the sums in fp32; 0 if the product stores the gradient itself."""
     return _sums(problem) * parts * SUM_BYTES if is_summed(problem, parts) else 0
 
 
 def sum_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
-    """A rough time to write the parts and add them up; none where a product lays its one part by itself."""
+    """A rough time to store and add the parts; 0 if the product stores its single part itself."""
     return adding_cycles(problem, parts, device) if is_summed(problem, parts) else 0.0
 
 
 def adding_cycles(problem: ConvProblem, parts: int, device: DeviceFacts) -> float:
-    """The same where another kernel lays one part, too."""
+    """The same if another kernel also stores a single part."""
     moved = _sums(problem) * (2 * SUM_BYTES * parts + problem.dtype.nbytes)
     return MORE_KERNEL_CYCLES + parts * _CYCLES_OF_A_PART + moved / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
 
 
 def sum_blocks(problem: ConvProblem, parts: int) -> int:
-    """How many programs the launch that adds the parts needs."""
+    """The number of programs that add the parts."""
     if is_turned(problem, parts):
         return problem.k * -(-problem.w.shape[1] // _turned_tile(problem)[1])
     return -(-_sums(problem) // _tile(problem, parts)[2])
 
 
 def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
-    """What the kernel that adds the parts is compiled for, the one that turns them or the other."""
+    """Compile-time constants of the kernel that adds the parts, with or without a transpose."""
     R, S = pair(problem.taps, 1)
     sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip, "PARTS": parts}
     told = sizes | weight_strides(problem) | weight_depth(problem)
@@ -59,14 +59,14 @@ def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
 
 
 def is_summed(problem: ConvProblem, parts: int) -> bool:
-    """Whether another kernel lays a product's sums where the gradient belongs: those of several parts, and of one where
-    it would write each of many numbers into a line of its own."""
+    """Whether another kernel stores a product's sums in the gradient: for several parts, and for one whose stores would
+    each need a separate cache line."""
     return parts > 1 or is_turned(problem, parts)
 
 
 def is_turned(problem: ConvProblem, parts: int) -> bool:
-    """Whether the taps of a channel lie side by side in the weight, while in parts it is the channels of a tap, and
-    there are enough of both for programs that turn them."""
+    """Whether taps of a channel are contiguous in the weight, channels of a tap in the parts, and both are enough for
+    programs that transpose."""
     taps, (_, along_c, *_) = prod(problem.taps), problem.w.strides
     return (
         1 < taps <= min(along_c, _MOST_TAPS)
@@ -92,34 +92,34 @@ def _turned_tile(problem: ConvProblem) -> tuple[int, int]:
 
 
 def _tile(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
-    """How many parts are read at a time, how often ahead of their sums, and how many sums of each."""
+    """Parts read at a time, loads in flight, and sums of each."""
     if _is_many(problem, parts):
         return 1, min(parts, _MOST_AHEAD), _BLOCK_OF_MANY
     rows = min(_MOST_ROWS, power_of_two(parts))
     return rows, 1, min(max(_TILE // rows, _LEAST_BLOCK), _MOST_BLOCK)
 
 
-# Tensor cores sum a part of fp16, bf16 or TF32 without ever rounding it. Each 16 pixels are cut at 2^-24 of the sum:
+# Tensor cores sum a part in fp16, bf16 or TF32 without rounding, but truncate at 2^-24 of the sum for each 16 pixels:
 # with so many pixels that is at most a quarter of fp16's roundoff.
 MOST_PIXELS_OF_A_PART = 2**15
-# Blocks for each multiprocessor. Between these numbers some of them would wait for others.
+# Blocks per multiprocessor. With numbers between these, some multiprocessors would wait for others.
 BLOCKS_EACH = (1, 2, 3, 4, 6, 8)
 
 Tile = TypeVar("Tile")
 
 
 def promising(partings: Iterable[Iterable[Tile]], taken: Callable[[Tile], float], count: int) -> list[Tile]:
-    """Of tiles, each with several numbers of parts, so many that should be fastest by what they are ``taken`` to need.
+    """The ``count`` tiles, of tiles with several numbers of parts each, with the least time by ``taken``.
 
-    They are of different tiles but for the best one, which comes with two numbers of parts: how well a tile uses a
-    multiprocessor is what an estimate knows least.
+    All are different except the best one, which is included with two numbers of parts: estimates are least certain
+    about how well a tile uses a multiprocessor.
     """
     ranked = sorted((sorted(each, key=taken) for each in partings), key=lambda parted: taken(parted[0]))
     return [*ranked[0][:2], *(parted[0] for parted in ranked[1:])][:count]
 
 
 def sum_call(problem: ConvProblem, parts: int) -> KernelCall:
-    """What the driver is asked to launch behind the kernel that writes so many ``parts``."""
+    """The launch that follows the kernel that writes ``parts`` parts."""
     from convwright.backends.triton.parts.kernel import sum_of_parts, turned_sum_of_parts
 
     dtype = problem.dtype

@@ -1,5 +1,5 @@
 """One generated kernel for each pooling problem.
 
-Input: a pooling problem. Output: candidates, kernels as text. Read ``walk`` (how a kernel walks through the output and
-the windows), ``source`` (the Triton source) and ``offers`` first.
+Input: a pooling problem. Output: candidates, kernels as text. Read ``walk`` (the order of the output and the windows),
+``source`` (the Triton source) and ``offers`` first.
 """

@@ -7,7 +7,7 @@ from convwright.backends.triton.pool.offers import ALGORITHM, kernel_call, offer
 
 
 class TritonPool(RoleKernels):
-    """One kernel for each pooling problem, whose source is generated."""
+    """One generated kernel per pooling problem."""
 
     algorithm = ALGORITHM
     offers = staticmethod(offers)

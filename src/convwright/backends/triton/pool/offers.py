@@ -1,4 +1,4 @@
-"""Pooling by generated kernels: what is served, and what a kernel is launched with."""
+"""Pooling by generated kernels: supported problems and launches."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from convwright.core.kinds.pool_window import Pooling
 
 ALGORITHM = "pool"
 NAME = f"triton/{ALGORITHM}"
-# Not measured on any GPU yet: for an order beside other candidates.
+# Not measured yet; only for comparison with other candidates.
 _LEAST_US, _TIMES = 2.0, 1.5
 
 
 def offers(problem: PoolProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """Every tile worth trying, or why none can serve."""
+    """Every tile worth trying, or the reason why none supports the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -38,13 +38,13 @@ def offers(problem: PoolProblem, device: DeviceFacts) -> Iterator[Offer]:
 
 
 def refusal_reason(problem: PoolProblem) -> str | None:
-    """Why a generated kernel cannot compute ``problem``, or None where it can."""
+    """Why a generated kernel cannot compute ``problem``; None if it can."""
     rounded = [problem.dtype] if problem.pooling is Pooling.AVG else []
     return why_not_served(problem, computed=[problem.dtype], rounded=rounded)
 
 
 def kernel_call(candidate: Candidate) -> KernelCall:
-    """What the driver is asked to launch."""
+    """The kernel to launch."""
     problem: PoolProblem = candidate.problem
     tile, walk = Tile.of(candidate), Walk.of(problem)
     precise = problem.dtype is DType.FP32 and not interpreting()

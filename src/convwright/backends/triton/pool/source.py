@@ -25,12 +25,13 @@ from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahe
 @triton.jit
 def {NAME}(x, y, OVERLAPS: tl.constexpr):'''
 _MOST_32_BITS = 2**30
-# So many elements of a window are read one after the other without a loop.
+# Up to so many elements of a window are unrolled.
 _MOST_UNROLLED = 32
 
 
 def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
-    """The kernel's source: every size and stride is a number in it, which the compiler divides and vectorises by."""
+    """The kernel's source. Every size and stride is a literal, so that the compiler can simplify divisions and
+    vectorise."""
     problem = walk.problem
     kept = _kept(walk, tile)
     shape = f"[{tile.rows}, {tile.columns}]" if tile.rows else f"[{tile.columns}]"
@@ -46,7 +47,7 @@ def source(walk: Walk, tile: Tile, *, precise: bool) -> str:
 
 
 def _places(walk: Walk, tile: Tile) -> Iterator[str]:
-    """The coordinates of a program's elements along each dimension, c0, c1, …, and which of them there are."""
+    """The coordinates of a program's elements along each dimension, c0, c1, …, and which elements exist."""
     wide = ".to(tl.int64)" if walk.reach >= _MOST_32_BITS else ""
     yield f"program = tl.program_id(0){wide}"
     inner, outermost = 1, next((place for place, dim in enumerate(walk.dims) if dim.size > 1), 0)
@@ -71,14 +72,14 @@ def _places(walk: Walk, tile: Tile) -> Iterator[str]:
 
 
 def _kept(walk: Walk, tile: Tile) -> list[str]:
-    """The names of what says which elements of the output there are."""
+    """The names of the masks of the output's elements."""
     if not tile.rows:
         return ["kept"] if walk.problem.y.numel % tile.columns else []
     return [f"kept{place}" for place, dim in enumerate(walk.dims) if dim.size % tile.lanes(walk, place)]
 
 
 def _starts(walk: Walk) -> Iterator[str]:
-    """Where windows begin along each axis, s0, s1, …, and what the offsets of their first elements are."""
+    """The start of windows along each axis, s0, s1, …, and the offsets of their first elements."""
     terms = []
     for place, dim in enumerate(walk.dims):
         if dim.axis is None:
@@ -91,8 +92,8 @@ def _starts(walk: Walk) -> Iterator[str]:
 
 
 def _window(walk: Walk, kept: list[str], neutral: str) -> Iterator[str]:
-    """What adds the elements of a window to the result: a line for each of the innermost axes, as far as these are few,
-    in a loop over those of the other axes."""
+    """Lines that add the elements of a window to the result: unrolled for the innermost axes as far as these are short,
+    in a loop over the other axes."""
     axes, steps = walk.problem.axes, walk.x_strides
     split = len(axes)
     while split and prod(axis.taps for axis in axes[split - 1 :]) <= _MOST_UNROLLED:
@@ -131,13 +132,13 @@ def _added(problem: PoolProblem, offset: str, masks: list[str], neutral: str) ->
 
 
 def _met(axis: Axis) -> list[int]:
-    """The elements of windows of which one at least is inside the image."""
+    """The elements of windows that are inside the image for at least one window."""
     firsts = ((tap, tap * axis.dilation - axis.pad[0]) for tap in range(axis.taps))
     return [tap for tap, first in firsts if first < axis.size and (axis.out - 1) * axis.stride + first >= 0]
 
 
 def _inside(axis: Axis, start: str, tap: int) -> str:
-    """Which windows have this element inside the image; nothing where all have."""
+    """The condition that this element of a window is inside the image; empty if it always is."""
     first = tap * axis.dilation
     last = (axis.out - 1) * axis.stride - axis.pad[0] + first
     said = [f"({start} >= {-first})"] * (first < axis.pad[0]) + [f"({start} < {axis.size - first})"] * (
@@ -147,13 +148,13 @@ def _inside(axis: Axis, start: str, tap: int) -> str:
 
 
 def _inside_loop(axis: Axis, at: str) -> str:
-    """The same of an element that a loop counts."""
+    """The same for an element that a loop counts."""
     said = [f"({at} >= 0)"] * (axis.pad[0] > 0) + [f"({at} < {axis.size})"] * (axis.pad[1] > 0)
     return " & ".join(said)
 
 
 def _quotient(problem: PoolProblem, *, precise: bool) -> str:
-    """The average of a sum. Elements are counted where windows differ in how many they have."""
+    """The average from a sum. Elements are counted if windows differ in their number."""
     known, counted = 1, list[str]()
     for place, axis in enumerate(problem.axes):
         margin = axis.pad[0] if problem.includes_padding else 0
@@ -174,7 +175,7 @@ def _quotient(problem: PoolProblem, *, precise: bool) -> str:
 
 
 def _count(axis: Axis, out: int, margin: int) -> int:
-    """How many elements of a window are counted."""
+    """The number of counted elements of a window."""
     start = out * axis.stride - axis.pad[0]
     return min(start + axis.taps, axis.size + margin) - max(start, -margin)
 

@@ -1,4 +1,4 @@
-"""How much of an output one program of a kernel computes."""
+"""The part of an output that one program computes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MOST_COLUMNS = 256
 
 @dataclass(frozen=True, slots=True)
 class Tile(RoleTile):
-    """``columns`` elements of the output one after the other, or of its last dimension where there are ``rows``, which
-    lie along the one before."""
+    """``columns`` consecutive elements of the output. With ``rows``, columns of its last dimension and rows of the one
+    before."""
 
     def lanes(self, walk: Walk, place: int) -> int:
-        """How many elements of a dimension a program has."""
+        """The number of elements of a dimension that a program has."""
         last = len(walk.dims) - 1
         return {last: self.columns, last - 1: self.rows}.get(place, 1) if self.rows else 1
 
     def programs(self, walk: Walk) -> int:
-        """How many of them cover the output."""
+        """The number of tiles that cover the output."""
         if not self.rows:
             return -(-walk.problem.y.numel // self.columns)
         count = 1
@@ -36,8 +36,8 @@ class Tile(RoleTile):
 
 
 def tiles(walk: Walk) -> list[Tile]:
-    """The few that are worth trying, the most promising first. A thread has 16 bytes of the output where it reads as
-    many at a time. Where windows overlap instead, it has one element, whose neighbours are other threads'."""
+    """The few tiles that are worth trying, the most promising first. A thread has 16 bytes of the output if its input
+    is contiguous too. If windows overlap instead, it has one element, and its neighbours are in other threads."""
     threads = _WARPS * _THREADS_OF_A_WARP
     base = threads * _VECTOR_BYTES // walk.problem.y.dtype.nbytes
     most = max(power_of_two(walk.problem.y.numel), _THREADS_OF_A_WARP)

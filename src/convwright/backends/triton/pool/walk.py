@@ -1,4 +1,4 @@
-"""How a kernel walks through the output of pooling, and how it finds the windows in the input."""
+"""The order in which a kernel visits the output of pooling and its windows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from convwright.core.kinds.pool import PoolProblem
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of the output: its size, its stride, the input's stride for one step, and which spatial axis it is;
-    None for images and channels."""
+    """One dimension of the output: its size, its stride, the input's stride for one step, and its spatial axis (None
+    for images and channels)."""
 
     size: int
     stride: int
@@ -18,7 +18,7 @@ class Dim:
     axis: int | None = None
 
     def merged(self, inner: Dim) -> Dim | None:
-        """This dimension and the one inside it as one; None where they do not lie so in both operands."""
+        """This dimension and the one inside it as one; None if the strides of either operand do not allow it."""
         if (self.axis, inner.axis) != (None, None):
             return None
         if (self.stride, self.step) != (inner.size * inner.stride, inner.size * inner.step):
@@ -28,7 +28,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The dimensions of the output, the outermost in memory first. ``x_strides`` are those of the input's axes."""
+    """The dimensions of the output, the outermost in memory first. ``x_strides`` are the strides of the input's axes."""
 
     problem: PoolProblem
     dims: tuple[Dim, ...]
@@ -55,7 +55,7 @@ class Walk:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the output lies in the order of the walk without gaps."""
+        """Whether the output has the walk's order in memory, without gaps."""
         step = 1
         for dim in reversed(self.dims):
             if dim.size > 1 and dim.stride != step:
@@ -65,12 +65,12 @@ class Walk:
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether neighbours in the output have windows that are neighbours, so that these are read together."""
+        """Whether neighbours in the output have adjacent windows, which are then read together."""
         return self.dims[-1].axis is None and self.dims[-1].step == 1
 
     @property
     def reach(self) -> int:
-        """More than the largest offset, whether it lies in an operand or before or after it."""
+        """More than the largest absolute offset, inside or outside an operand."""
         windows = sum(
             (axis.out * axis.stride + 2 * axis.reach) * stride
             for axis, stride in zip(self.problem.axes, self.x_strides, strict=True)

@@ -1,5 +1,5 @@
-"""One kernel for other sizes of images.
+"""One kernel for resizing.
 
-Input: a resize problem. Output: candidates, a kernel call, plans. Read ``kernel`` (what a program computes), ``offers``
-(what is served, and the tiles) and ``backend`` first.
+Input: a resize problem. Output: candidates, a kernel call, plans. Read ``kernel`` (one program), ``offers`` (supported
+problems, tiles) and ``backend`` first.
 """

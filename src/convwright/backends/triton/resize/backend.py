@@ -1,4 +1,4 @@
-"""The kernel for other sizes of images as a backend."""
+"""The kernel for resizing as a backend."""
 
 from __future__ import annotations
 

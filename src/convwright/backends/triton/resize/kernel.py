@@ -1,8 +1,8 @@
-"""The kernel: each element of an image with other sizes is read from the nearest pixel, or from two along each
+"""The kernel for resizing: each output element is the nearest input pixel, or interpolated from two along each
 dimension.
 
-A program has some elements side by side along the dimension in which the output lies densest, in its columns, and some
-rows of all other dimensions. What several elements read is read again from the cache.
+A program has some adjacent elements along the output's densest dimension in its columns, and some rows of all other
+dimensions. Pixels that several elements read come from the cache.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -22,8 +22,8 @@ def _around(
     FUSED: tl.constexpr, WIDE: tl.constexpr,
 ):
     # fmt: on
-    """The two pixels around each place, and the second one's weight. A position is rounded once, as by PyTorch's
-    kernels; where a number cannot be multiplied and added in one instruction, it takes more bits."""
+    """The two pixels around each position, and the second one's weight. A position is rounded once, as in PyTorch's
+    kernels; without a fused multiply-add it is computed with more bits."""
     at = place.to(tl.float32) + SHIFT
     if NEAREST:
         position = at * STEP
@@ -43,7 +43,7 @@ def _around(
 
 @triton.jit
 def _mean(first, second, weight):
-    """Also an infinity is multiplied by zero, as by PyTorch."""
+    """The weighted mean. An infinity is also multiplied by zero, as in PyTorch."""
     return (1.0 - weight) * first + weight * second
 
 
@@ -79,8 +79,8 @@ def resized(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = x with Z P Q pixels instead of D H W. Dimension INNER of N C Z P Q, of COLUMN_COUNT elements, lies in the
-    columns. ROW_COUNT is 0 where the rows fill their tiles."""
+    """y = x resized from D H W to Z P Q pixels. The columns are dimension INNER of N C Z P Q, which has COLUMN_COUNT
+    elements. ROW_COUNT is 0 if the rows fill their tiles."""
     wait_for_the_kernel_ahead(OVERLAPS)
     BLOCKS: tl.constexpr = (COLUMN_COUNT + COLUMNS - 1) // COLUMNS
     MASKED: tl.constexpr = ROW_COUNT > 0 or COLUMN_COUNT % COLUMNS > 0

@@ -1,4 +1,4 @@
-"""Other sizes of images: what the kernel serves, its tiles, and what it is launched with."""
+"""Resizing: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from convwright.core.kinds.resize import Interpolation, ResizeProblem
 
 ALGORITHM = "resize"
 NAME = f"triton/{ALGORITHM}"
-# Places count exactly in fp32 up to here, with their halves.
+# Positions up to here, and their halves, are exact in fp32.
 _MOST_PIXELS = 2**23
 _WARPS = 4
-# Elements of a tile, and at most so many and at least so many of them side by side.
+# Elements of a tile, and the most and fewest contiguous ones.
 _AREAS = (1024, 2048, 512)
 _MOST_COLUMNS, _FEWEST_COLUMNS = 512, 32
-# Not measured on any GPU yet: for an order among tiles.
+# Not measured yet; only orders tiles.
 _LEAST_US, _TIMES = 2.0, 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(RoleTile):
-    """How much of an output one program computes: ``rows`` of ``columns`` elements side by side."""
+    """The part of an output that one program computes: ``rows`` of ``columns`` adjacent elements."""
 
     def programs(self, problem: ResizeProblem) -> int:
-        """How many of them cover the output."""
+        """The number of tiles that cover the output."""
         columns = _size(problem, inner(problem))
         return -(-(problem.y.numel // columns) // self.rows) * -(-columns // self.columns)
 
 
 def offers(problem: ResizeProblem, device: DeviceFacts) -> Iterator[Offer]:
-    """Every tile worth trying, or why none can serve."""
+    """Every tile worth trying, or the reason why none supports the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -48,16 +48,16 @@ def offers(problem: ResizeProblem, device: DeviceFacts) -> Iterator[Offer]:
 
 
 def refusal_reason(problem: ResizeProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     for name, spec in problem.operands.items():
         if max(spec.shape[2:]) >= _MOST_PIXELS:
-            return f"serves fewer than 2^23 pixels along a dimension, got {max(spec.shape[2:]):,} of `{name}`"
+            return f"needs fewer than 2^23 pixels along a dimension, got {max(spec.shape[2:]):,} of `{name}`"
     rounded = [problem.dtype] if problem.interpolation is Interpolation.LINEAR else []
     return why_not_served(problem, computed=[problem.dtype], rounded=rounded)
 
 
 def inner(problem: ResizeProblem) -> int:
-    """The dimension along which the output's elements lie densest, of images, channels, depth, height and width."""
+    """The output's densest dimension, of images, channels, depth, height and width."""
     dims = [(stride, -dim) for dim, (size, stride) in enumerate(_steps(problem)) if size > 1]
     return -min(dims)[1] if dims else 4
 
@@ -67,7 +67,7 @@ def _size(problem: ResizeProblem, dim: int) -> int:
 
 
 def _steps(problem: ResizeProblem) -> tuple[tuple[int, int], ...]:
-    """Sizes and strides of the output as of a volume."""
+    """Sizes and strides of the output as a 3-D image."""
     (n, c, *sizes), (y_n, y_c, *strides) = problem.y.shape, problem.y.strides
     missing = 3 - len(sizes)
     volume = zip((*(1,) * missing, *sizes), (*(0,) * missing, *strides), strict=True)
@@ -75,7 +75,7 @@ def _steps(problem: ResizeProblem) -> tuple[tuple[int, int], ...]:
 
 
 def tiles(problem: ResizeProblem) -> list[Tile]:
-    """The few that are worth trying, the most promising first: so wide that little lies beyond the end."""
+    """The few tiles that are worth trying, the most promising first, with little waste at the end."""
     size = _size(problem, inner(problem))
     most = min(power_of_two(size), _MOST_COLUMNS)
     widths = [most >> halved for halved in range(most.bit_length()) if most >> halved >= _FEWEST_COLUMNS] or [most]
@@ -95,7 +95,7 @@ def _estimated_us(problem: ResizeProblem, tile: Tile, device: DeviceFacts) -> fl
 
 
 def kernel_call(candidate: Candidate) -> KernelCall:
-    """What the driver is asked to launch."""
+    """The kernel to launch."""
     from convwright.backends.triton.resize.kernel import resized
 
     problem, tile = candidate.problem, Tile.of(candidate)

@@ -1,11 +1,10 @@
-"""The kernels: a forward convolution of fp32 numbers by products of fp16, on an input that is staged first.
+"""The kernels: a forward convolution of fp32 numbers by fp16 products, on an input that is staged first.
 
-Tensor cores multiply fp16 twice as fast as TF32, and read half as many bytes. So each number becomes two of fp16, or
-one where TF32 is allowed, and that once, where the products would do so again for every tap and tile. A staged input
-lies as N D H W C, a block of high parts by a block of low ones, with zeros where a tap reads beyond the image and
-behind the last channel of a group: the products ask for no bounds. Behind it lie the powers of two that a block of
-channels of one pixel has been raised by. The weight lies as K T R S C in the same way, and each output channel has one
-power of two.
+Tensor cores multiply fp16 twice as fast as TF32, and read half as many bytes. So each number becomes two fp16 numbers,
+or one if TF32 is allowed. This is done once, where the product kernels would repeat it for every tap and tile. A staged
+input is N D H W C, with alternating blocks of high and low parts, and with zeros outside the image and after the last
+channel of a group, so the products need no bounds checks. The powers of two by which a block of channels of one pixel
+was multiplied follow. The weight is K T R S C in the same form, with one power of two per output channel.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -44,8 +43,8 @@ def staged_input(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """staged = x, EACH number as so many, as N DP HP WP G PITCH/BC EACH BC; behind it, in fp32, the powers of two, as
-    G PITCH/BC N DP HP WP.
+    """staged = x, with EACH numbers per element, as N DP HP WP G PITCH/BC EACH BC; after it, in fp32, the powers of
+    two, as G PITCH/BC N DP HP WP.
 
     A program stages BC channels of BP pixels.
     """
@@ -72,7 +71,7 @@ def _weights(
     PITCH: tl.constexpr,
 ):
     # fmt: on
-    """Those that belong at these places of a row, T R S PITCH."""
+    """The weights at these positions of a row, T R S PITCH."""
     TAPS: tl.constexpr = T * R * S
     tap = at // PITCH
     c = at % PITCH
@@ -92,8 +91,8 @@ def packed_weight(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """packed = w, EACH number as so many, as ROWS T R S PITCH/BC EACH BC, and behind it the power of two of each row. A
-    program takes one, BLOCK weights at a time; FLIP mirrors the taps."""
+    """packed = w, with EACH numbers per element, as ROWS T R S PITCH/BC EACH BC, and after it the power of two of each
+    row. A program packs one row, BLOCK weights at a time; FLIP mirrors the taps."""
     wait_for_the_kernel_ahead(OVERLAPS)
     LENGTH: tl.constexpr = T * R * S * PITCH
     row = tl.program_id(0).to(tl.int64)
@@ -122,8 +121,8 @@ def sum_over_taps(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
 ):
     # fmt: on
-    """One tile of the matrix product, or one part of it, in fp32, times ``common``. A MASKED step reads no more than
-    the numbers that are FOLDED into it."""
+    """One tile of the matrix product, or one part of it, in fp32, times ``common``. A MASKED step reads only the
+    numbers that are FOLDED into it."""
     BLOCKS: tl.constexpr = 1 if FOLDED else PITCH // BK
     STEPS: tl.constexpr = T * R * S * BLOCKS
     STEPS_EACH: tl.constexpr = (STEPS + PARTS - 1) // PARTS
@@ -147,10 +146,10 @@ def sum_over_taps(
             product = dot_3xfp16(x_high, x_low, w_high, tl.load(w_at + BK), EXACT)
         elif SCALED:
             product = tl.dot(x_high, w_high)
-        # Each step has a scale of its own. Tensor cores cut what they add to a running sum, too; fp32 rounds.
+        # Each step has its own scale. Tensor cores also truncate what they add to a running sum; fp32 additions round.
         if SCALED:
             scale_at = scale_rows + (moved // WP if FOLDED else block * PIXELS + moved)
-            # A sum of nothing but 0 stays 0 where a power of two for both sides would be infinite.
+            # A sum of zeros stays 0 even if the product of both powers of two is infinite.
             scale = tl.minimum(tl.load(scale_at) * common, 1.7014118346046923e38)
             total += product * scale[:, None]
         else:
@@ -168,9 +167,9 @@ def write_sums(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, WIDE: tl.constexpr, BN: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(total + residual + bias) at the pixels ``m`` and BN channels from the ``first``."""
+    """y = activation(total + residual + bias) at the pixels ``m`` and BN channels from ``first`` on."""
     if Y_PLANES and P * Q % 4 != 0 and BN > 16:
-        # Addresses of single numbers, of which no four lie side by side: for a whole tile they would spill.
+        # Without vector stores: the addresses of a whole tile would spill.
         HALF: tl.constexpr = BN // 2
         left, right = tl.split(tl.permute(tl.reshape(total, (total.shape[0], 2, HALF)), (0, 2, 1)))
         k_left = first + tl.arange(0, HALF)
@@ -208,12 +207,12 @@ def staged_gemm(
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with K output channels each, where x is ``staged`` and
-    w packed, EACH number as so many; of several PARTS, y has their sums as PARTS N Z P Q K.
+    w packed, with EACH numbers per element. With several PARTS, y has their sums as PARTS N Z P Q K.
 
-    A staged pixel has X_PIXEL numbers, and low parts lie X_LOW behind high ones; SCALED numbers have been raised by a
-    power of two. Where the taps of a row are FOLDED into so many channels, pixels overlap, S is 1, and a row of them
-    shares a scale; of a WHOLE step what lies behind the taps is read too, beside weights of 0. Y_* are strides,
-    Y_PLANES says that y lies in planes; WIDE makes its offsets 64 bits wide.
+    A staged pixel has X_PIXEL numbers, and low parts are X_LOW elements after high ones; SCALED numbers have been
+    multiplied by a power of two. If the taps of a row are FOLDED into so many channels, pixels overlap, S is 1, and a
+    row of pixels shares a scale; a WHOLE step also reads the numbers after the taps, which are multiplied by weights of
+    0. Y_* are strides; Y_PLANES: y is NCHW; WIDE selects 64-bit offsets.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
@@ -223,7 +222,7 @@ def staged_gemm(
     TILES_K: tl.constexpr = (K + BN - 1) // BN
     TILES_N: tl.constexpr = G * TILES_K
 
-    # Neighbouring programs share GROUP_M row tiles, whose input then stays in the cache.
+    # Neighbouring programs share GROUP_M row tiles, whose input stays in the cache.
     program = tl.program_id(0)
     part = 0
     if PARTS > 1:
@@ -256,8 +255,8 @@ def staged_gemm(
     k_read = tl.minimum(k, K - 1) if K % BN else k
     plane = m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D
     pixel = (plane * HP + m_read // Q % P * STRIDE_H) * WP + m_read % Q * STRIDE_W
-    # Sums are those of the column that is raised least, unless others are raised by 2^40 more: of these they would
-    # overflow where what is stored does not. 2^-23 at the least, whose exponent is 104, leaves none of a pixel's at 0.
+    # Sums have the scale of the column with the smallest factor, unless others are scaled by 2^40 more, whose sums
+    # would overflow although the outputs do not. At least 2^-23 (exponent 104) keeps the factors of all pixels above 0.
     common = 1.0
     if SCALED:
         exponents = exponent_of(tl.load(k_scales + k_read))
@@ -272,7 +271,7 @@ def staged_gemm(
         DILATION_D, DILATION_H, DILATION_W, EACH, SCALED, EXACT, BM, BN, BK, PARTS,
     )  # fmt: skip
     if WHOLE:
-        # A weight of 0 beside an infinity makes NaN, in the rare tile that is computed again without such numbers.
+        # A weight of 0 times an infinity is NaN. Such tiles are rare and are computed again without these numbers.
         lost = total != total
         if any_of(lost):
             total = sum_over_taps(

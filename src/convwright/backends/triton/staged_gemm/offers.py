@@ -1,4 +1,4 @@
-"""Products on a staged input: what they serve, how the input is staged, the tiles, and what is launched."""
+"""Products on a staged input: supported problems, staging, tiles, launches."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def algorithm_of(candidate: Candidate) -> Algorithm:
 
 
 _LEAST_OUTPUTS = 8
-# In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+# In short sums fp32 errs so little that neglecting the product of the low parts would be visible.
 _SHORT = 32
-# Staged numbers of a program, and weights that one of those that pack them takes at a time.
+# Staged numbers per program, and weights per step of a program that packs.
 _STAGED_AT_ONCE, _LEAST_WEIGHTS, _MOST_WEIGHTS = 2048, 128, 4096
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     for algorithm in ALGORITHMS:
         if reason is not None:
@@ -99,14 +99,14 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Tile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernels cannot compute ``problem``, or None where they can."""
+    """Why the kernels cannot compute ``problem``; None if they can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
@@ -122,18 +122,18 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     each = [(algorithm, max(tiles(algorithm), key=lambda tile: tile.bk)) for algorithm in ALGORITHMS]
     staged = max(Staging.of(problem, *one).numbers for one in each)
     if staged >= MOST_ELEMENTS:
-        return f"stages inputs as at most 2^30 numbers, got {staged:,}"
+        return f"needs a staged input of at most 2^30 numbers, got {staged:,}"
     packed = max(packed_bytes(problem, *one) for one in each)
-    return None if packed < MOST_ELEMENTS else f"packs weights into at most 2^30 bytes, got {packed:,}"
+    return None if packed < MOST_ELEMENTS else f"needs a packed weight of at most 2^30 bytes, got {packed:,}"
 
 
-# How an input lies once it is staged: pixel by pixel, with its borders, each number as one or two of fp16.
+# A staged input: pixel by pixel, with its borders, each number as one or two fp16 numbers.
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """``images`` of ``depth`` x ``height`` x ``width`` pixels, all that some tap reads; a pixel has ``pitch`` channels
-    in each of its ``groups``, each as so many numbers, and ``block`` channels share a scale."""
+    """``images`` of ``depth`` x ``height`` x ``width`` pixels, all that some tap reads. A pixel has ``pitch`` channels
+    in each of its ``groups``, each as one or two numbers, and ``block`` channels share a scale."""
 
     images: int
     depth: int
@@ -159,17 +159,17 @@ class Staging:
 
     @property
     def blocks(self) -> int:
-        """Of channels that share a scale."""
+        """Blocks of channels that share a scale."""
         return self.groups * self.pitch // self.block
 
     @property
     def nbytes(self) -> int:
-        """Numbers, and behind them scales; what follows is aligned."""
+        """Bytes of the numbers and of the scales after them, aligned for what follows."""
         return aligned(self.numbers * NUMBER_BYTES + self.pixels * self.blocks * SCALE_BYTES)
 
     @property
     def constants(self) -> dict[str, int]:
-        """What kernels are told that write it or read it."""
+        """Compile-time constants of the kernels that write or read it."""
         return {
             "N": self.images, "DP": self.depth, "HP": self.height, "WP": self.width, "G": self.groups,
             "PITCH": self.pitch, "EACH": self.each, "SCALES_AT": self.numbers * NUMBER_BYTES // SCALE_BYTES,
@@ -177,15 +177,15 @@ class Staging:
 
 
 def packed_bytes(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
-    """What a packed weight takes, with a scale for each of its output channels."""
+    """Bytes of a packed weight, with a scale per output channel."""
     row = prod(problem.taps) * padded(problem.w.shape[1], tile.bk)
     return problem.k * (numbers_of(algorithm) * row * NUMBER_BYTES + SCALE_BYTES)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-# Of parts a thread holds three tiles of sums, so larger ones spill. Of 64x64 three blocks fit on a multiprocessor with
-# two stages, two with three.
+# With parts a thread holds three tiles of sums, so larger ones spill. Of 64x64, three blocks fit on a multiprocessor
+# with two stages, and two with three.
 _SPLIT = (
     Tile(128, 128, 64, 8, 3), Tile(128, 64, 64, 8, 2), Tile(128, 64, 64, 8, 3), Tile(64, 128, 64, 4, 3),
     Tile(64, 64, 64, 4, 2), Tile(64, 64, 64, 4, 3), Tile(64, 32, 64, 4, 3), Tile(64, 16, 64, 4, 3),
@@ -199,12 +199,12 @@ _SCALED = (
 )  # fmt: skip
 _TILES = {SPLIT: _SPLIT, SCALED: _SCALED}
 _FEWEST_STEPS_OF_A_PART = 4
-_ROUNDS = (1, 2, 3, 4)  # of blocks, of which parts fill the last one too
+_ROUNDS = (1, 2, 3, 4)  # of blocks; parts also fill the last round
 _MOST_SUMS_BYTES = 2**26
 
 
 def tiles(algorithm: Algorithm) -> tuple[Tile, ...]:
-    """All that there are for it."""
+    """All tiles for an algorithm."""
     return _TILES[algorithm]
 
 
@@ -213,8 +213,8 @@ def shared_bytes(algorithm: Algorithm, tile: Tile) -> int:
 
 
 def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, *, count: int) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best of each shape first; some in parts where
-    multiprocessors would be idle."""
+    """The ``count`` tiles with the lowest estimates, the best of each shape first; some in parts if multiprocessors
+    would be idle."""
     limit = shared_limit(device)
 
     def taken(tile: Tile) -> float:
@@ -229,7 +229,7 @@ def best_tiles(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts, 
 
 
 def _parted(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[Tile]:
-    """The tile in several parts that fill all multiprocessors."""
+    """The tile in each number of parts that fills all multiprocessors."""
     tiles, at_once = tiles_of(tile, problem), together(algorithm, tile, device) * sm_count(device)
     blocks = [rounds * at_once for rounds in _ROUNDS]
     for parts in parts_that_fill(tiles, steps(tile, problem), blocks, fewest_steps=_FEWEST_STEPS_OF_A_PART):
@@ -243,13 +243,13 @@ def steps(tile: Tile, problem: ConvProblem) -> int:
 
 
 def together(algorithm: Algorithm, tile: Tile, device: DeviceFacts) -> int:
-    """How many blocks fit on a multiprocessor."""
+    """The number of blocks that fit on a multiprocessor."""
     sums = (1 + numbers_of(algorithm)) * tile.bm * tile.bn
     return blocks_together(sums, tile.warps, shared_bytes(algorithm, tile), device)
 
 
 def cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
-    """A rough time of all kernels: good enough to drop what cannot win."""
+    """A rough time of all kernels, good enough to drop tiles that cannot win."""
     sms, parts = sm_count(device), tile.parts or 1
     each = -(-tiles_of(tile, problem) * parts // sms)
     at_once = min(each, together(algorithm, tile, device))
@@ -265,23 +265,23 @@ def _staging_cycles(tile: Tile, problem: ConvProblem, algorithm: Algorithm, sms:
 
 
 def _adding_cycles(tile: Tile, problem: ConvProblem, sms: int) -> float:
-    """Of the kernel that adds the parts, and of writing what it reads."""
+    """Of the kernel that adds the parts, and of storing what it reads."""
     if not tile.in_parts:
         return 0
     return MORE_KERNEL_CYCLES + (2 * sums_bytes(tile, problem) + problem.y.nbytes) / (sms * CACHE_BYTES_PER_CYCLE)
 
 
-# What is launched.
+# Launches.
 
 
 def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> int:
-    """How many programs the launch that stages the input needs."""
+    """The number of programs that stage the input."""
     staging = Staging.of(problem, algorithm, tile)
     return -(-staging.pixels // _pixels_at_once(tile)) * staging.blocks
 
 
 def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that stages the input is compiled for."""
+    """Compile-time constants of the kernel that stages the input."""
     told = window_of(problem)
     needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
     return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
@@ -291,7 +291,7 @@ def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) ->
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for."""
+    """Compile-time constants of the product kernel."""
     staging = Staging.of(problem, algorithm, tile)
     return product_constants(problem, tile) | staging.constants | {
         "X_PIXEL": staging.each * staging.groups * staging.pitch, "X_LOW": staging.block,
@@ -300,7 +300,7 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
 
 
 def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
-    """The same, but for how the input is staged."""
+    """The same, without the constants of staging."""
     told = window_of(problem)
     needed = (
         "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
@@ -315,7 +315,7 @@ def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool 
 
 
 def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
-    """What the kernel that packs the weight is compiled for; a program of it takes one row."""
+    """Compile-time constants of the kernel that packs the weight. A program packs one row."""
     told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     staging = Staging.of(problem, algorithm, tile)
     length = prod(problem.taps) * staging.pitch
@@ -328,7 +328,7 @@ def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) ->
 
 
 def window_of(problem: ConvProblem) -> dict[str, int | bool]:
-    """Sizes, strides and window in up to three dimensions, and which operands lie in planes."""
+    """Sizes, strides and window in up to three dimensions, and which operands are NCHW."""
     return window_constants(problem) | depth_constants(problem) | plane_constants(problem)
 
 
@@ -336,20 +336,19 @@ def _pixels_at_once(tile: Tile) -> int:
     return _STAGED_AT_ONCE // tile.bk
 
 
-_NUMBERS = ("fp16", 16)  # where a kernel has laid them
+_NUMBERS = ("fp16", 16)  # as a kernel has staged them
 _WARPS = 4
 _WEIGHTS_OF_A_WARP = 512
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``: what stages the input, the products, where they are
-    computed in parts their sum, and what packs the weight."""
+    """The kernels to launch: staging, the products, with several parts their sum, and packing of the weight."""
     from convwright.backends.triton.implicit_gemm.kernel import output_of_parts
     from convwright.backends.triton.staged_gemm.kernel import packed_weight, staged_gemm, staged_input
 
     problem, algorithm, tile = candidate.problem, algorithm_of(candidate), Tile.of(candidate)
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
-    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, of whose address nothing is assumed
+    of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, with any address
     packing = packing_constants(problem, algorithm, tile)
     staged = KernelCall(
         staged_input, {"x": x, "staged": _NUMBERS}, staging_constants(problem, algorithm, tile),

@@ -1,4 +1,4 @@
-"""Products on a staged input made ready for one problem."""
+"""The plan of products on a staged input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convwright.core.candidate import Candidate
 
 
 class StagedGemmPlan(SequencePlan):
-    """Runs one configuration of them."""
+    """Runs one configuration of products on a staged input."""
 
     packed_dtype = torch.uint8
 

@@ -1,9 +1,9 @@
-"""The kernels: the gradient of a weight of fp32 numbers by products of fp16, on operands that are staged first.
+"""The kernels: a weight gradient of fp32 numbers by fp16 products, on operands that are staged first.
 
 Rows are the weight's taps and input channels (t, r, s, c), columns are its output channels k, and the sum runs over
-output pixels (n, z, p, q). Each number becomes two of fp16, or one where TF32 is allowed, beside a power of two that
-all numbers of its channel share: a first kernel finds the largest of each, a second one stages them, pixel by pixel,
-with zeros where a tap reads beyond the image. The sum is divided into parts, each of which several programs compute.
+output pixels (n, z, p, q). Each number becomes two fp16 numbers, or one if TF32 is allowed, with a power of two that
+all numbers of its channel share. A first kernel finds the largest number of each channel, a second one stages the
+numbers, pixel by pixel, with zeros outside the image. The sum is divided into parts, each with its own programs.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -30,8 +30,8 @@ from convwright.backends.triton.staging.kernel import (
 
 @triton.jit
 def _largest(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
-    """Exponents of the largest number of each channel in each chunk of all pixels, behind the scales, chunk by chunk. A
-    program looks at one chunk of BC channels, BP pixels at a time."""
+    """Exponents of the largest number of each channel in each chunk of all pixels, stored after the scales, chunk by
+    chunk. A program reads one chunk of BC channels, BP pixels at a time."""
     LIES: tl.constexpr = X.lying
     PIXELS: tl.constexpr = LIES.n * LIES.d * LIES.h * LIES.w
     TURNS: tl.constexpr = (PIXELS + X.chunks * BP - 1) // (X.chunks * BP)
@@ -56,8 +56,7 @@ def largest_of_channels(
     x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """What is the largest number of each channel of both operands, of each of which X and DY tell how it lies and is
-    staged."""
+    """The largest number of each channel of both operands, whose layout and staging are described by X and DY."""
     wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < X.searchers:
@@ -68,8 +67,8 @@ def largest_of_channels(
 
 @triton.jit
 def _stage(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
-    """One operand, all numbers of a pixel side by side, a block of BC high parts by a block of low ones, and the scale
-    of each channel. A program stages one block of BP pixels."""
+    """Stage one operand, with all numbers of a pixel contiguous, in alternating blocks of BC high and low parts, and
+    the scale of each channel. A program stages one block of BP pixels."""
     LIES: tl.constexpr = X.lying
     tile, block = tile_and_block(program, (X.pixels + BP - 1) // BP, X.channels // BC, LIES.in_planes)
     pixel = tile * BP + tl.arange(0, BP)
@@ -95,7 +94,7 @@ def staged_by_channels(
     x, dy, workspace, X: tl.constexpr, DY: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """Both operands staged, as X and DY say."""
+    """Both operands staged, as X and DY describe."""
     wait_for_the_kernel_ahead(OVERLAPS)
     program = tl.program_id(0)
     if program < X.stagers:
@@ -120,11 +119,11 @@ def staged_weight_gradient(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
-    PARTS in fp32 as PARTS K T R S C, with the K of all groups.
+    """out = the gradient, in G groups with C input and K output channels each. If SUMMED, out = the sums of PARTS in
+    fp32 as PARTS K T R S C, with the K of all groups.
 
-    In the workspace lie the input as N DP HP WP X_PITCH, and from Y_BEGINS on the output's gradient as N Z P Q Y_PITCH,
-    EACH number as so many; behind each of them lie the scales of its channels.
+    The workspace contains the input as N DP HP WP X_PITCH, and from Y_BEGINS on the output gradient as N Z P Q Y_PITCH,
+    with EACH numbers per element; each is followed by the scales of its channels.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     M: tl.constexpr = N * Z * P * Q
@@ -136,7 +135,7 @@ def staged_weight_gradient(
     TILES_K: tl.constexpr = (K + BN - 1) // BN
     TILES_N: tl.constexpr = G * TILES_K
 
-    # All programs of one part read the same pixels, which then stay in the cache.
+    # All programs of one part read the same pixels, which stay in the cache.
     program = tl.program_id(0)
     part = program // (TILES_M * TILES_N)
     tile_m = program // TILES_N % TILES_M
@@ -144,7 +143,7 @@ def staged_weight_gradient(
     tap = tile_m // TILES_C
     c = tile_m % TILES_C * BM + tl.arange(0, BM)
     k = program % TILES_K * BN + tl.arange(0, BN)
-    # Rows and columns past the end of a group read zeros, or what comes behind it, and are not kept.
+    # Rows and columns past the end of a group read zeros, or the following data, and are not stored.
     x_c = g * (X_PITCH // G) + c
     y_k = g * (Y_PITCH // G) + k
     moved = (tap // S % R if T > 1 else tap // S) * (DILATION_H * WP) + tap % S * DILATION_W
@@ -174,7 +173,7 @@ def staged_weight_gradient(
             else:
                 x_low = tl.load(x_at + BC)
                 y_low = tl.load(y_at + BC)
-            # Tensor cores cut what they add to a running sum; fp32 rounds.
+            # Tensor cores truncate what they add to a running sum; fp32 additions round.
             total += dot_3xfp16(x_high, x_low, y_high, y_low, M <= 32)
         else:
             total = tl.dot(x_high, y_high, total)

@@ -1,4 +1,4 @@
-"""The weight's gradient on staged operands: what it serves, how operands lie, the tiles, and what is launched."""
+"""Weight gradients on staged operands: supported problems, staging, tiles, launches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def algorithm_of(candidate: Candidate) -> Algorithm:
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     for algorithm in ALGORITHMS:
         if reason is not None:
@@ -88,14 +88,14 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(StagedTile.of(candidate), candidate.problem, algorithm_of(candidate), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernels cannot compute ``problem``, or None where they can."""
+    """Why the kernels cannot compute ``problem``; None if they can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
-        return f"computes gradients of weights, not {problem.direction}"
+        return f"computes only weight gradients, got {problem.direction}"
     operands = {"input": problem.x, "gradient": problem.y}
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
@@ -111,26 +111,26 @@ def _staged_reason(problem: ConvProblem) -> str | None:
     split, _ = ALGORITHMS
     most = max(each(problem, split).numbers for each in (staged_input, staged_gradient))
     if most >= MOST_ELEMENTS:
-        return f"stages operands as at most 2^30 numbers, got {most:,}"
+        return f"needs staged operands of at most 2^30 numbers, got {most:,}"
     pixels = problem.n * prod(problem.x.shape[2:])
-    return None if pixels < MOST_ELEMENTS else f"looks at at most 2^30 pixels of the input, got {pixels:,}"
+    return None if pixels < MOST_ELEMENTS else f"needs at most 2^30 input pixels, got {pixels:,}"
 
 
-# How the input and the output's gradient lie once they are staged for a weight's gradient, in one workspace.
+# The staged input and output gradient, in one workspace.
 
 BLOCK = 64  # of channels
 PIXELS_AT_ONCE = 128
 _MOST_READ_BEHIND = 256 * 2 * NUMBER_BYTES
-# Programs that look for the largest number of channels, each of some of them among as many pixels: enough to keep all
-# of a device busy, and few for those that read again what they found.
+# Programs that find the largest numbers, each for some channels in an equal share of the pixels: enough to fill a
+# device, and few results to read again.
 _SEARCHERS, _MOST_CHUNKS = 512, 128
 
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """Where an operand's numbers lie, its channels being ``channels`` in a group: sizes and strides of images, planes,
-    rows and columns; which of them are staged, ``deep`` by ``high`` by ``wide`` from ``front``, ``top`` and ``left``
-    ahead of the first on; whether it lies in planes, and needs offsets of 64 bits."""
+    """The layout of an operand with ``channels`` channels per group: sizes and strides of images, planes, rows and
+    columns; the staged part, ``deep`` by ``high`` by ``wide`` pixels, beginning ``front``, ``top`` and ``left`` pixels
+    before the first; whether it is NCHW, and whether it needs 64-bit offsets."""
 
     channels: int
     n: int
@@ -154,8 +154,8 @@ class Lying:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """One operand, as kernels are told of it: how it lies, and as how many ``pixels`` and ``channels`` it is staged. Of
-    each channel all pixels share a power of two, so that sums over pixels can be taken."""
+    """One operand as kernels see it: its layout, and its staged ``pixels`` and ``channels``. All pixels of a channel
+    share a power of two, so that sums over pixels are possible."""
 
     lying: Lying
     pixels: int
@@ -163,12 +163,12 @@ class Staged:
     each: int
     chunks: int
     begins: int
-    # What follows from these and kernels are told of: in fields of its own, since compiled kernels are known by fields.
+    # Derived values for kernels. They are fields, since compiled kernels are identified by fields.
     numbers_at: int = field(init=False)  # in numbers from the workspace's start
-    scales_at: int = field(init=False)  # in numbers of fp32; behind scales lie the largest numbers of each chunk
-    searchers: int = field(init=False)  # programs that look for the largest numbers, in one chunk of some channels each
+    scales_at: int = field(init=False)  # in fp32 numbers; after the scales come the largest numbers of each chunk
+    searchers: int = field(init=False)  # programs that find the largest numbers, in one chunk of some channels each
     stagers: int = field(init=False)  # programs that stage it
-    chunks_at_once: int = field(init=False)  # a power of two of at least as many chunks as there are
+    chunks_at_once: int = field(init=False)  # the number of chunks, rounded up to a power of two
 
     def __post_init__(self) -> None:
         told = {
@@ -192,7 +192,7 @@ class Staged:
 
 @lru_cache(maxsize=256)
 def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
-    """What some tap reads of it."""
+    """The part of the input that some tap reads."""
     told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
     deep, high, wide = extents(problem)
     lying = Lying(
@@ -206,7 +206,7 @@ def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
 
 @lru_cache(maxsize=256)
 def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
-    """All of it, behind the input, and with zeros behind the last pixel."""
+    """The whole output gradient, after the input, and with zeros after the last pixel."""
     told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
     deep, high, wide = told["Z"], told["P"], told["Q"]
     lying = Lying(
@@ -220,7 +220,7 @@ def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
 
 
 def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
-    """Of both, and of what the widest tile reads behind the last channel."""
+    """Bytes of both, and of what the widest tile reads after the last channel."""
     return staged_gradient(problem, algorithm).ends + _MOST_READ_BEHIND
 
 
@@ -228,22 +228,22 @@ def _staged(lying: Lying, groups: int, pixels: int, algorithm: Algorithm, begins
     channels = groups * padded(lying.channels, BLOCK)
     most = min(_MOST_CHUNKS, max(_SEARCHERS * BLOCK // channels, 1))
     blocks = -(-lying.n * lying.d * lying.h * lying.w // PIXELS_AT_ONCE)
-    chunks = -(-blocks // -(-blocks // most))  # of as many blocks each
+    chunks = -(-blocks // -(-blocks // most))  # with the same number of blocks
     return Staged(lying, pixels, channels, numbers_of(algorithm), chunks, begins)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-# Tensor cores cut what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many that shows less than
-# that numbers are rounded to 11 bits.
+# Tensor cores truncate what they add to a running sum, at 2^-24 of it for each 16 pixels: with so many pixels this
+# error is smaller than rounding numbers to 11 bits.
 _MOST_PIXELS_OF_A_PART = 2**15
-_BLOCKS_EACH = (1, 2, 3, 4, 5, 6)  # for each multiprocessor: the more, the less of the last ones' time is left idle
+_BLOCKS_EACH = (1, 2, 3, 4, 5, 6)  # per multiprocessor: the more, the less idle time at the end
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTile(Configuration):
-    """What one block computes: ``bm`` input channels of a tap by ``bn`` output channels, ``bk`` pixels at a step, over
-    one of ``parts`` of all pixels."""
+    """The work of one block: ``bm`` input channels of a tap by ``bn`` output channels, ``bk`` pixels per step, over one
+    of ``parts`` of all pixels."""
 
     bm: int
     bn: int
@@ -253,23 +253,23 @@ class StagedTile(Configuration):
     stages: int
 
     def tiles(self, problem: ConvProblem) -> int:
-        """How many blocks compute one part."""
+        """The number of blocks that compute one part."""
         inputs, outputs = group_sizes(problem)
         return prod(problem.taps) * problem.groups * -(-inputs // self.bm) * -(-outputs // self.bn)
 
     def steps(self, problem: ConvProblem) -> int:
-        """Of one part."""
+        """Steps of one part."""
         return -(-pixel_count(problem) // (self.bk * self.parts))
 
     def products(self, problem: ConvProblem) -> int:
-        """How many all blocks multiply, idle ones too."""
+        """Multiplications in all blocks, including idle ones."""
         return self.tiles(problem) * self.parts * self.steps(problem) * self.bm * self.bn * self.bk
 
     def shared_bytes(self, algorithm: Algorithm) -> int:
         return self.stages * loaded_bytes(self.bm, self.bn, self.bk, algorithm)
 
     def together(self, algorithm: Algorithm, device: DeviceFacts) -> int:
-        """How many blocks fit on a multiprocessor."""
+        """The number of blocks that fit on a multiprocessor."""
         sums = (3 if algorithm is SPLIT else 1) * self.bm * self.bn
         return blocks_together(sums, self.warps, self.shared_bytes(algorithm), device)
 
@@ -290,12 +290,12 @@ _SCALED = (
 
 
 def tiles(algorithm: Algorithm) -> tuple[StagedTile, ...]:
-    """All that there are for it, in one part."""
+    """All tiles for an algorithm, in one part."""
     return _TILES if algorithm is SPLIT else _SCALED
 
 
 def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[StagedTile, ...]:
-    """As many as ``algorithm`` offers that should be fastest, by estimate, the best first."""
+    """The configurations with the lowest estimates, as many as ``algorithm`` offers, best first."""
 
     def taken(tile: StagedTile) -> float:
         return cycles(tile, problem, algorithm, device)
@@ -309,7 +309,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 
 def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> Iterator[StagedTile]:
-    """The tile with the numbers of parts that fill all multiprocessors."""
+    """The tile with each number of parts that fills all multiprocessors."""
     pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in _BLOCKS_EACH]
     least = 1 if algorithm is SPLIT else -(-pixels // _MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
@@ -317,7 +317,7 @@ def _parted(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device
 
 
 def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
-    """A rough time of all kernels: good enough to drop what cannot win."""
+    """A rough time of all kernels, good enough to drop tiles that cannot win."""
     sms = sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
     at_once = min(mine, tile.together(algorithm, device))
@@ -328,16 +328,16 @@ def cycles(tile: StagedTile, problem: ConvProblem, algorithm: Algorithm, device:
     return busy + staging + sum_cycles(problem, tile.parts, device)
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, tile: StagedTile) -> int:
-    """How many programs the launch of the product needs."""
+    """The number of programs of the product."""
     return tile.tiles(problem) * tile.parts
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
+    """Compile-time constants of the product kernel."""
     x, y = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
     told = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
     named = (
@@ -353,13 +353,13 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> d
     }  # fmt: skip
 
 
-_NUMBERS = ("fp16", 16)  # where a kernel has laid them
+_NUMBERS = ("fp16", 16)  # as a kernel has staged them
 _WARPS = 8
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``, in this order: what looks for the largest numbers of the
-    input and of the output's gradient, what stages both, the product, and what sums up its parts."""
+    """The kernels to launch, in order: finding the largest numbers of both operands, staging both, the product, and
+    adding its parts."""
     from convwright.backends.triton.staged_weight_gradient.kernel import (
         largest_of_channels,
         staged_by_channels,

@@ -1,4 +1,4 @@
-"""The weight's gradient on staged operands made ready for one problem."""
+"""The plan of weight gradients on staged operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convwright.core.candidate import Candidate
 
 
 class StagedWeightGradientPlan(SequencePlan):
-    """Runs one configuration of it."""
+    """Runs one configuration of weight gradients on staged operands."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

@@ -1,4 +1,4 @@
-"""What kernels have in common that stage operands: how they read them, and how they lay numbers of fp16."""
+"""Shared by kernels that stage operands: loads, and stores of fp16 numbers."""
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ import triton.language as tl
 
 from convwright.backends.triton.gemm.kernel import pixels_by_channels
 
-# Numbers of fp32 as two of fp16 beside a power of two that some of them share, as Triton kernels split them.
+# fp32 numbers as two fp16 numbers with a power of two that several share.
 
 
 @triton.jit
 def magnitude(value):
-    """Whole numbers in the order of those of fp32 without their signs; what is not finite counts for nothing."""
+    """Integers in the order of the fp32 numbers' magnitudes; 0 for numbers that are not finite."""
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     return tl.where(bits < 0x7F800000, bits, 0)
 
 
 @triton.jit
 def shared_exponent(magnitudes, axis: tl.constexpr):
-    """That of the largest number along ``axis``, as fp32 stores it; 0 where there is none but 0."""
+    """The exponent of the largest number along ``axis``, as fp32 stores it; 0 if all are 0."""
     largest = tl.max(magnitudes, axis=axis)
-    # Of less than 15 the power of two that lowers would not be one that fp32 has.
+    # Below 15, the inverse power of two would not be an fp32 number.
     return tl.where(largest == 0, 0, tl.maximum(largest >> 23, 15))
 
 
 @triton.jit
 def _known(exponent):
-    """One that neither raises nor lowers, where there is none: a 0 for a power of two would make NaN of an infinity."""
+    """An exponent that scales by 1 if there is none: a power of two of 0 would turn an infinity into NaN."""
     return tl.where(exponent == 0, 141, exponent)
 
 
 @triton.jit
 def raising(exponent):
-    """The power of two that lifts the largest number to 2^14 and more, where fp16 has most room below it."""
+    """The power of two that scales the largest number to 2^14 or more, where fp16 has the widest range below it."""
     return ((268 - _known(exponent)) << 23).to(tl.float32, bitcast=True)
 
 
@@ -46,13 +46,13 @@ def lowering(exponent):
 
 @triton.jit
 def exponent_of(power):
-    """Of a power of two, which fp32 stores so."""
+    """The exponent of a power of two, as fp32 stores it."""
     return power.to(tl.int32, bitcast=True) >> 23
 
 
 @triton.jit
 def times_power(value, exponent):
-    """``value`` times 2^``exponent``, in two steps: fp32 has no power of two for what is between two of its numbers."""
+    """``value`` times 2^``exponent``, in two steps, since the exponent may be beyond those of fp32."""
     half = exponent >> 1
     first = ((127 + half) << 23).to(tl.float32, bitcast=True)
     return value * first * ((127 + exponent - half) << 23).to(tl.float32, bitcast=True)
@@ -60,8 +60,8 @@ def times_power(value, exponent):
 
 @triton.jit
 def as_fp16(value):
-    """A raised ``value`` in fp16, which is as near as TF32, unless that is 2^28 times smaller than the largest that it
-    is raised with. No number but 0 becomes 0: beside an infinity it would make NaN."""
+    """A scaled ``value`` in fp16, as accurate as TF32 unless it is 2^28 times smaller than the largest number with the
+    same scale. Only 0 becomes 0: a zero times an infinity would be NaN."""
     LEAST: tl.constexpr = 5.960464477539063e-08  # 2^-24
     rounded = value.to(tl.float16)
     least = tl.where(value > 0, LEAST, -LEAST).to(tl.float16)
@@ -70,11 +70,12 @@ def as_fp16(value):
 
 @triton.jit
 def fp16_parts(value):
-    """Two numbers of fp16, the second of which counts for 2^-11 of itself: 22 bits and more of a raised ``value``,
-    unless that is 2^28 times smaller than the largest that it is raised with.
+    """Two fp16 numbers, the second scaled by 2^-11: at least 22 bits of a scaled ``value``, unless it is 2^28 times
+    smaller than the largest number with the same scale.
 
-    Three products of such parts are summed: low by high, high by low, high by high. What is not finite is a low part
-    beside a 1 of its sign, and no number but 0 has a high part of 0, so that IEEE's infinity or NaN comes out.
+    Three products of such parts are summed: low by high, high by low, high by high. A number that is not finite is
+    stored as the low part, with a high part of 1 of its sign; only 0 has a high part of 0. So the result is IEEE's
+    infinity or NaN.
     """
     high = as_fp16(value)
     finite = (value.to(tl.int32, bitcast=True) & 0x7F800000) != 0x7F800000
@@ -90,7 +91,7 @@ def _finite(part):
 
 @triton.jit
 def dot_3xfp16(left_high, left_low, right_high, right_low, EXACT: tl.constexpr):
-    """The product of raised tiles by three of their parts, summed from zero; EXACT by all four."""
+    """The product of scaled tiles by three products of their parts, summed from zero; by all four if EXACT."""
     small = tl.dot(left_low, right_high)
     small = tl.dot(left_high, right_low, small)
     if EXACT:
@@ -108,10 +109,11 @@ def block_of_pixels(
     X_PLANES: tl.constexpr, WIDE: tl.constexpr, BC: tl.constexpr,
 ):
     # fmt: on
-    """A block of BC channels of these of N DP HP WP pixels, a row for each, zeros beyond the image and its channels.
+    """A block of BC channels of these pixels of N DP HP WP, one row per pixel, with zeros outside the image and after
+    its channels.
 
-    Blocks of a group of C channels follow each other. Where x lies in planes it is read along the pixels.
-    (FRONT, TOP, LEFT) is where the image begins, and WIDE makes its offsets 64 bits wide.
+    The blocks of a group of C channels are consecutive. NCHW inputs are read along the pixels. (FRONT, TOP, LEFT) is
+    the start of the image, and WIDE selects 64-bit offsets.
     """
     BLOCKS: tl.constexpr = (C + BC - 1) // BC
     c = block % BLOCKS * BC + tl.arange(0, BC)
@@ -131,7 +133,7 @@ def block_of_pixels(
 
 @triton.jit
 def tile_and_block(program, TILES: tl.constexpr, BLOCKS: tl.constexpr, X_PLANES: tl.constexpr):
-    """Which pixels and which channels a program has, so that neighbouring ones read side by side."""
+    """The pixels and channels of a program, ordered so that neighbouring programs read adjacent memory."""
     if X_PLANES:
         return program % TILES, program // TILES
     return program // BLOCKS, program % BLOCKS
@@ -139,7 +141,7 @@ def tile_and_block(program, TILES: tl.constexpr, BLOCKS: tl.constexpr, X_PLANES:
 
 @triton.jit
 def store_raised(to, value, kept, APART: tl.constexpr, EACH: tl.constexpr):
-    """A raised ``value`` as EACH so many numbers, low parts APART behind high ones."""
+    """Store a scaled ``value`` as EACH numbers, low parts APART elements after high ones."""
     if EACH == 2:
         high, low = fp16_parts(value)
         tl.store(to, high, mask=kept)
@@ -150,5 +152,5 @@ def store_raised(to, value, kept, APART: tl.constexpr, EACH: tl.constexpr):
 
 @triton.jit
 def scales_behind(numbers, at: tl.constexpr):
-    """Where scales lie: ``at`` so many numbers of fp32."""
+    """A pointer to the scales, ``at`` fp32 numbers from the start."""
     return numbers.to(tl.pointer_type(tl.float32), bitcast=True) + at

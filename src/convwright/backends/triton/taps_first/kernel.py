@@ -1,9 +1,9 @@
-"""The kernels for few output channels of many input channels: each pixel's channels are summed up for every tap, all
-taps by themselves, and then each output adds up what its taps find: those of a row within a block, whose lanes exchange
-them, and rows by a second kernel. It is how `reference/kn2row` computes them.
+"""The kernels for few output channels and many input channels: each pixel's channels are summed separately for every
+tap, then each output adds the sums of its taps. The taps of a row are added within a block, whose lanes exchange sums,
+and the rows by a second kernel. `reference/kn2row` uses the same algorithm.
 
-Neighbouring outputs read the same pixels. Here a pixel is read once, by one thread, and what is read again are sums of
-its channels, one for each row of taps.
+Neighbouring outputs read the same pixels. Here one thread reads a pixel once. Only sums over its channels, one per row
+of taps, are read again.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -24,7 +24,7 @@ def _channels(
     DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """AHEAD of so many channels of some pixels in fp32, those that are not there zero."""
+    """AHEAD channels of some pixels in fp32; missing channels are zero."""
     read = ()
     for turn in tl.static_range(AHEAD):
         kept = there & (turn < channels) if RAGGED else there
@@ -43,7 +43,7 @@ def _weights(
     AHEAD: tl.constexpr, MASKED: tl.constexpr,
 ):
     # fmt: on
-    """Those of AHEAD of so many channels, (channel, k, tap), in fp32."""
+    """The weights of AHEAD channels, (channel, k, tap), in fp32."""
     weights = ()
     for turn in tl.static_range(AHEAD):
         for k in tl.static_range(K):
@@ -61,7 +61,7 @@ def _row(
     LEFT: tl.constexpr, DILATION: tl.constexpr,
 ):
     # fmt: on
-    """What the taps of a row, whose sums are from FIRST on, find for the output in each lane's column."""
+    """The contribution of a row of taps, whose sums begin at FIRST, to the output in each lane's column."""
     total = tl.zeros_like(totals[FIRST])
     for s in tl.static_range(S):
         if STRIDE == 1 and s * DILATION == LEFT:
@@ -89,14 +89,14 @@ def sums_of_taps(
     COLUMNS: tl.constexpr, BEFORE: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """sums[part, image, group, k, row of taps, row, q] of G groups with C input and K output channels each: what the
-    taps of a row make of a row of pixels, in as many channels as a part has. The first tap is the last one in the
-    weight with FLIP. With a DERIVATIVE x is multiplied by that of this activation at z, which lies as x does, and is
-    None without.
+    """sums[part, image, group, k, row of taps, row, q] for G groups with C input and K output channels each: the
+    contribution of a row of taps to a row of pixels, over the channels of a part. With FLIP the first tap is the last
+    one in the weight. With a DERIVATIVE, x is multiplied by the derivative of this activation at z, which has x's
+    layout; otherwise z is None.
 
-    A program has BLOCK pixels in rows of WIDTH, the first of which lies BEFORE its first output's, and COLUMNS outputs
-    of each row. AHEAD channels are read, and with KEPT their weights, before those ahead of them are summed up. X_* and
-    W_* are strides; WIDE makes offsets 64 bits wide.
+    A program has BLOCK pixels in rows of WIDTH, which begin BEFORE pixels before its first output, and COLUMNS outputs
+    of each row. AHEAD channels, and with KEPT their weights, are read before the previous ones are summed. X_* and W_*
+    are strides; WIDE selects 64-bit offsets.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     TAPS: tl.constexpr = T * R * S
@@ -179,7 +179,7 @@ def outputs_of_taps(
     PARTS: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(what its rows of taps find among ``sums`` + residual + bias). A program has BLOCK pixels of a
+    """y = activation(the sum of its rows of taps in ``sums`` + residual + bias). A program has BLOCK pixels of a
     channel."""
     wait_for_the_kernel_ahead(OVERLAPS)
     BLOCKS: tl.constexpr = (Z * P * Q + BLOCK - 1) // BLOCK

@@ -1,7 +1,6 @@
-"""Convolutions of many input channels to few output channels, taps first: what is served, the tiles, and what is
-launched.
+"""Convolutions of many input channels to few output channels, taps first: supported problems, tiles, launches.
 
-Gradients of inputs are served too. Their dy may be multiplied by an activation's derivative.
+Input gradients are supported too. Their dy may be multiplied by an activation's derivative.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from convwright.core.problem import ConvProblem
 ALGORITHM = "taps-first"
 NAME = f"triton/{ALGORITHM}"
 _DTYPES = (DType.FP16, DType.BF16, DType.FP32)
-_LEAST_INPUTS = 8  # of fewer the sums are more than what is read
+_LEAST_INPUTS = 8  # with fewer, there are more sums than inputs
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -63,14 +62,14 @@ def candidate_of(problem: ConvProblem, tile: Tile) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Tile.of(candidate), sweep_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernels cannot compute ``problem``, or None where they can."""
+    """Why the kernels cannot compute ``problem``; None if they can."""
     if problem.direction is Direction.BACKWARD_WEIGHT:
-        return f"computes convolutions and gradients of inputs, not {problem.direction}"
+        return f"computes only convolutions and input gradients, got {problem.direction}"
     return (
         shape_reason(problem, _DTYPES, groups=True, volumes=True, ahead=True)
         or size_reason(problem, {"input": problem.x, "output": problem.y})
@@ -81,27 +80,27 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 
 def _stride_reason(problem: ConvProblem) -> str | None:
-    # Of an input of one pixel, too, which has one phase, but whose taps need not begin with the filter's first.
+    # Also for an input of one pixel, which has one phase, but whose taps need not begin with the filter's first.
     if problem.direction is Direction.BACKWARD_DATA and any(stride > 1 for stride in problem.stride):
-        return f"serves gradients of inputs with stride 1, got {problem.stride}"
+        return f"needs stride 1 for an input gradient, got {problem.stride}"
     return None
 
 
 def _sweep_reason(sweep: Sweep) -> str | None:
     if not sums_of(sweep):
-        return "needs taps that reach some of the input"
+        return "needs a tap that reads the input, got only padding"
     if sums_of(sweep) > MOST_SUMS:
-        return f"serves at most {MOST_SUMS} taps times output channels in a group, got {sums_of(sweep)}"
+        return f"needs at most {MOST_SUMS} taps times output channels per group, got {sums_of(sweep)}"
     if sweep.inputs < _LEAST_INPUTS:
-        return f"serves at least {_LEAST_INPUTS} input channels in a group, got {sweep.inputs}"
+        return f"needs at least {_LEAST_INPUTS} input channels per group, got {sweep.inputs}"
     if sweep.read.shape[-1] > 1 and sweep.read.strides[-1] != 1:
-        return f"needs stride 1 along the width of what is read, got {sweep.read.strides[-1]}"
+        return f"needs stride 1 along the width of the operand that is read, got {sweep.read.strides[-1]}"
     columns = sweep.tracks[2]
     reached = (columns.most_taps - 1) * columns.dilation + 1
-    return None if any(tiles(sweep)) else f"serves taps of a row that lie nearer to each other, got {reached} columns"
+    return None if any(tiles(sweep)) else f"needs a narrower row of taps, got {reached} columns"
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 MOST_TILES = 8
 MOST_SUMS = 32  # of a pixel
@@ -112,13 +111,12 @@ _MOST_REGISTERS, _OTHER_REGISTERS = 168, 24
 _MOST_WEIGHTS_AHEAD = 48
 _MOST_WARPS, _SCHEDULERS = 64, 4  # of a multiprocessor
 _LINE_BYTES, _WAITING_CYCLES, _STARTING_CYCLES = 128, 900, 500
-_ENOUGH_BYTES = 32 * 2**10  # on their way to a multiprocessor keep its share of memory busy
+_ENOUGH_BYTES = 32 * 2**10  # in flight per multiprocessor keep memory busy
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Configuration):
-    """A thread sums up the channels of so many ``pixels``, divided into ``parts``, and reads ``ahead`` of them before
-    it needs the first."""
+    """A thread sums the channels of ``pixels`` pixels, divided into ``parts``, with ``ahead`` loads in flight."""
 
     pixels: int
     warps: int
@@ -137,7 +135,7 @@ class Tile(Configuration):
         return sweep.read.shape[0] * sweep.groups * self.parts * below * -(-columns.written // rows.columns)
 
     def sums_bytes(self, sweep: Sweep) -> int:
-        """Of the workspace: a number for each row of taps, and each output of a row of pixels."""
+        """Bytes of the workspace: a number for each row of taps, and each output of a row of pixels."""
         depth, high, columns = sweep.tracks
         rows_of_taps = sweep.outputs * depth.most_taps * high.most_taps
         rows = sweep.read.shape[0] * sweep.groups * depth.read * high.read
@@ -146,8 +144,8 @@ class Tile(Configuration):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of a block: how ``width`` its rows are, how many ``columns`` of the output each has, and how far ``before`` the
-    first of these its first pixel lies."""
+    """The rows of a block: their ``width``, the ``columns`` of the output in each, and the distance of their first
+    pixel ``before`` the first of these."""
 
     width: int
     columns: int
@@ -166,24 +164,24 @@ class Rows:
 
 
 def sums_of(sweep: Sweep) -> int:
-    """Of each pixel: one for each tap and each output channel of a group."""
+    """Sums per pixel: one for each tap and each output channel of a group."""
     return sweep.outputs * prod(track.most_taps for track in sweep.tracks)
 
 
 def best_tiles(sweep: Sweep, device: DeviceFacts, count: int = MOST_TILES) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles with the lowest estimates, best first."""
     return tuple(sorted(tiles(sweep), key=lambda tile: cycles(tile, sweep, device))[:count])
 
 
 def tiles(sweep: Sweep) -> Iterator[Tile]:
-    """All that serve."""
+    """All possible tiles."""
     columns = sweep.tracks[2]
     for pixels, warps, ahead, parts in product(_PIXELS, _WARPS, _AHEAD, _PARTS):
         tile = Tile(pixels, warps, ahead, parts)
         at_once = pixels * sweep.read.dtype.nbytes <= 2 * AT_ONCE_BYTES
         if not at_once or parts * ahead > sweep.inputs or _registers(tile, sweep) > _MOST_REGISTERS:
             continue
-        # Where a row is wider than a block, what the taps of two blocks share is read by both.
+        # If a row is wider than a block, two adjacent blocks both read the pixels that their taps share.
         rows = Rows.of(tile, sweep)
         if rows.columns == columns.written or 2 * rows.columns * columns.stride >= tile.block:
             yield tile
@@ -195,12 +193,12 @@ def _registers(tile: Tile, sweep: Sweep) -> int:
 
 
 def keeps(tile: Tile, sweep: Sweep) -> bool:
-    """Whether the weights of the channels that are read ahead are, too."""
+    """Whether weights are also loaded ahead."""
     return tile.ahead * sums_of(sweep) <= _MOST_WEIGHTS_AHEAD
 
 
 def cycles(tile: Tile, sweep: Sweep, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the tiles that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop tiles that cannot win."""
     nbytes, sums, channels = sweep.read.dtype.nbytes, sums_of(sweep), -(-sweep.inputs // tile.parts)
     warps = -(-tile.blocks(sweep) // sm_count(device)) * tile.warps
     together = min(_MOST_WARPS, REGISTERS // (_LANES * _registers(tile, sweep)), warps)
@@ -209,18 +207,18 @@ def cycles(tile: Tile, sweep: Sweep, device: DeviceFacts) -> float:
     steps = -(-channels // tile.ahead)
     instructions = tile.pixels * (sums + (nbytes < SUM_BYTES)) + sums + 2
     issuing = tile.ahead * max(instructions / _SCHEDULERS, read / _LINE_BYTES + sums)
-    # What all warps have asked for, against what keeps the memory busy.
+    # The bytes in flight of all warps, compared with what keeps memory busy.
     waiting = _WAITING_CYCLES * max(1.0, together * tile.ahead * read / _ENOUGH_BYTES)
     summing = waves * (steps * max(together * issuing, waiting) + _WAITING_CYCLES + _STARTING_CYCLES)
     moved = 2 * tile.sums_bytes(sweep) / (sm_count(device) * CACHE_BYTES_PER_CYCLE)
     return summing + moved + MORE_KERNEL_CYCLES
 
 
-# What is launched.
+# Launches.
 
 
 def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
-    """What the kernel that sums up channels is compiled for."""
+    """Compile-time constants of the kernel that sums channels."""
     sweep, lying, rows = sweep_of(problem), weight_lying(problem, packed=False), Rows.of(tile, sweep_of(problem))
     backward, (depth, high, columns) = problem.direction is Direction.BACKWARD_DATA, sweep.tracks
     told: dict[str, object] = {
@@ -238,7 +236,7 @@ def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
 
 
 def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[str, object]:
-    """What the kernel that adds up rows of taps, a program for each ``block`` pixels, is compiled for."""
+    """Compile-time constants of the kernel that adds rows of taps, with ``block`` pixels per program."""
     sweep = sweep_of(problem)
     epilogue, (depth, high, columns) = problem.epilogue, sweep.tracks
     if problem.direction is Direction.BACKWARD_DATA:
@@ -262,11 +260,11 @@ def _is_wide(sweep: Sweep, tile: Tile) -> bool:
     return offsets_are_wide(sweep.read, sweep.written) or tile.sums_bytes(sweep) // SUM_BYTES >= MOST_ELEMENTS
 
 
-_OUTPUT_BLOCK, _OUTPUT_WARPS = 256, 4  # of the kernel that adds up taps
+_OUTPUT_BLOCK, _OUTPUT_WARPS = 256, 4  # of the kernel that adds taps
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: the sums of each tap, and the outputs."""
+    """The kernels to launch: the sums of each tap, and the outputs."""
     from convwright.backends.triton.taps_first.kernel import outputs_of_taps, sums_of_taps
 
     problem, tile = candidate.problem, Tile.of(candidate)

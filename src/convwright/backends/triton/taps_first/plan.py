@@ -1,4 +1,4 @@
-"""The kernels that sum up taps first made ready for one problem."""
+"""The plan of the kernels that sum taps first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convwright.core.fusing import has_extended_epilogue
 
 
 class TapsFirstPlan(SequencePlan):
-    """Runs one configuration of them."""
+    """Runs one configuration of the kernels that sum taps first."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
@@ -20,7 +20,7 @@ class TapsFirstPlan(SequencePlan):
 
 
 class TapsFirstGradientPlan(RarePlan):
-    """Runs one that multiplies dy by an activation's derivative."""
+    """Runs a configuration that multiplies dy by an activation's derivative."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

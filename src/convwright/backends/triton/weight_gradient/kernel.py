@@ -1,9 +1,9 @@
-"""The kernels: the gradient of a weight as one matrix product whose left matrix is never written down.
+"""The kernels: a weight gradient as one matrix product whose left matrix is never stored.
 
 Rows are the weight's taps and input channels (t, r, s, c), columns are its output channels k, and the sum runs over
-output pixels (n, z, p, q); images have one t and z. Input and gradient lie as N D H W C, so that both matrices are
-contiguous across the sum, not along it. Each group of channels is a product of its own.
-The sum is long and the product small: it is divided into parts, each of which several programs compute.
+output pixels (n, z, p, q); images have one t and z. Input and gradient are N D H W C, so both matrices are contiguous
+across the sum, not along it. Each group of channels is a separate product. The sum is long and the product small, so
+the sum is divided into parts, each with its own programs.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -20,7 +20,7 @@ from convwright.backends.triton.tf32 import product_added, tf32
 
 @triton.jit
 def _kept(inside, k_inside, TAIL: tl.constexpr):
-    """The mask of a tile of the gradient: of its pixels, and of its channels where some lie past the end."""
+    """The mask of a tile of the gradient: its pixels, and its channels if some are past the end."""
     return inside & k_inside if TAIL else inside
 
 
@@ -39,11 +39,12 @@ def _sum_over_pixels(
     # fmt: on
     """One tile of the matrix product in fp32 over STEPS steps of pixels from ``first`` on.
 
-    ``x_rows`` is where each row reads at the output pixel (0, 0, 0, 0), and (d, h, v) that place in the image.
+    ``x_rows`` is the offset that each row reads for the output pixel (0, 0, 0, 0), and (d, h, v) that position in the
+    image.
     """
     M: tl.constexpr = N * Z * P * Q
     K_TAIL: tl.constexpr = K % BN != 0
-    # In a sum so short fp32 itself errs so little that the neglected product of low parts would show beside it.
+    # In short sums fp32 errs so little that neglecting the product of the low parts would be visible.
     EXACT: tl.constexpr = M <= 32
 
     total = tl.zeros((BM, BN), tl.float32)
@@ -63,7 +64,7 @@ def _sum_over_pixels(
         x_at = x_rows[:, None] + x_pixels[None, :]
         real = inside[None, :]
         if PADDED:
-            # What lies before an image is far behind its end as a number without a sign.
+            # As an unsigned number, a negative position is far beyond the end of the image.
             if FLAT:
                 h_read = h[:, None] + (p * STRIDE_H)[None, :]
                 v_read = v[:, None] + (q * STRIDE_W)[None, :]
@@ -88,9 +89,9 @@ def _sum_over_pixels(
             there = _kept((m < PITCH)[:, None], (k < K)[None, :], K_TAIL)
             dy_tile = tl.load(dy_at, mask=there, other=0.0)
         elif GROUP:
-            # Tensor cores take fp32 along the sum only, so this tile is turned around on its way through registers
-            # into shared memory. In one row of it the threads of a warp would meet in two banks; loaded so, they
-            # lie across several rows.
+            # Tensor cores take fp32 only along the sum, so this tile is transposed on its way through registers into
+            # shared memory. In one row of it the threads of a warp would have conflicts in two banks; with this load
+            # they are in several rows.
             k = k_first + tl.arange(0, BN // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
             dy_at = dy + (y_pixels[:, None, None] + k[None, :, :])
             dy_tile = tl.load(dy_at, mask=_kept(inside[:, None, None], (k < K)[None, :, :], K_TAIL), other=0.0)
@@ -125,12 +126,12 @@ def weight_gradient(
     OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """out = the gradient, in G groups with C input and K output channels each; where they are SUMMED, out = the sums of
-    PARTS in fp32 as PARTS K T R S C, with the K of all groups.
+    """out = the gradient, in G groups with C input and K output channels each. If SUMMED, out = the sums of PARTS in
+    fp32 as PARTS K T R S C, with the K of all groups.
 
     X_*, Y_* and W_* are strides; FRONT, TOP and LEFT are padding; SPLIT computes fp32 by three TF32 products; FLAT lets
-    a tile run across taps; WIDE makes offsets 64 bits wide; GROUP is how many neighbours in a row of dy a few threads
-    load. With a PITCH ``dy`` is packed, and that is the stride of its channels.
+    a tile span taps; WIDE selects 64-bit offsets; GROUP is the number of neighbours in a row of dy that a few threads
+    load. With a PITCH, ``dy`` is packed, and PITCH is the stride of its channels.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     STEPS: tl.constexpr = (N * Z * P * Q + BK * PARTS - 1) // (BK * PARTS)
@@ -142,7 +143,7 @@ def weight_gradient(
     ROW_TAIL: tl.constexpr = (TAPS * C if FLAT else C) % BM != 0
     PADDED_D: tl.constexpr = FRONT > 0 or (Z - 1) * STRIDE_D + (T - 1) * DILATION_D >= D
 
-    # All programs of one part read the same pixels, which then stay in the cache.
+    # All programs of one part read the same pixels, which stay in the cache.
     program = tl.program_id(0)
     part = program // (TILES_M * TILES_N)
     tile_m = program // TILES_N % TILES_M
@@ -178,8 +179,8 @@ def weight_gradient(
         d, D, Z, X_D, Y_Z, STRIDE_D, PADDED_D, G,
     )  # fmt: skip
     if SPLIT:
-        # An infinity has no two parts, so it makes NaN here. Its true place in the output is found by one product
-        # of the numbers as they are, in the rare tile that needs it.
+        # An infinity has no two parts, so it becomes NaN here. Such tiles are rare; the right outputs come from one
+        # product of the unsplit numbers.
         lost = total != total
         if any_of(lost):
             whole = _sum_over_pixels(
@@ -209,7 +210,7 @@ def packed_gradient(
     PITCH: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):
     # fmt: on
-    """packed = dy rounded to TF32, as K PITCH, and behind that the rest of it; pixels past the last are zeros."""
+    """packed = dy rounded to TF32, as K PITCH, and after it the remainder; pixels past the last are zeros."""
     wait_for_the_kernel_ahead(OVERLAPS)
     TILES: tl.constexpr = PITCH // PIXELS
     m = tl.program_id(0) % TILES * PIXELS + tl.arange(0, PIXELS)

@@ -1,4 +1,4 @@
-"""The weight's gradient as an implicit GEMM: what it serves, its tiles, and what is launched."""
+"""Weight gradients as an implicit GEMM: supported problems, tiles, launches."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 
 MOST_CONFIGURATIONS = 8
-_PITCH = 64  # a multiple of which are all addresses of a packed gradient's rows, in numbers
+_PITCH = 64  # rows of a packed gradient begin at multiples of this many numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One arithmetic of the kernel; ``packed`` means that a kernel ahead of it turns dy around and splits it."""
+    """One arithmetic of the kernel. ``packed``: a kernel before it transposes and splits dy."""
 
     name: str
     arithmetic: Arithmetic
@@ -76,7 +76,7 @@ class Algorithm:
 
     @property
     def turned(self) -> bool:
-        """Whether dy goes through registers on its way into tensor cores, which take fp32 along the sum only."""
+        """Whether dy goes through registers into tensor cores, which take fp32 only along the sum."""
         return self.arithmetic in (Arithmetic.TF32, Arithmetic.TF32X3) and not self.packed
 
 
@@ -95,7 +95,7 @@ DTYPES = tuple(_OF_DTYPE)
 
 
 def algorithms(dtype: DType) -> tuple[Algorithm, ...]:
-    """The algorithms for a storage type; for one that none serves, the first, to refuse by its name."""
+    """The algorithms for a storage type; if none supports it, the first, whose name a refusal needs."""
     return _OF_DTYPE.get(dtype, _OF_DTYPE[DType.FP16])
 
 
@@ -109,7 +109,7 @@ def pitch(problem: ConvProblem) -> int:
 
 
 def packed_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
-    """What both parts of a packed gradient take, at the workspace's start."""
+    """Bytes of both parts of a packed gradient, at the workspace's start."""
     return 2 * problem.k * pitch(problem) * SUM_BYTES if algorithm.packed else 0
 
 
@@ -118,7 +118,7 @@ _PACK_TILE = {"PIXELS": 64, "CHANNELS": 32}
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     for algorithm in algorithms(problem.dtype):
         reason = refusal_reason(problem, algorithm)
         if reason is not None:
@@ -138,15 +138,15 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     problem = candidate.problem
     return cycles(PartedTile.of(candidate), problem, algorithm_named(candidate.algorithm, problem.dtype), device)
 
 
 def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     if problem.direction is not Direction.BACKWARD_WEIGHT:
-        return f"computes gradients of weights, not {problem.direction}"
+        return f"computes only weight gradients, got {problem.direction}"
     operands = {"input": problem.x, "gradient": problem.y}
     reason = shape_reason(problem, DTYPES, groups=True, volumes=True) or group_reason(problem)
     return reason or operand_reason(problem, operands) or _size_reason(problem, algorithm)
@@ -155,24 +155,24 @@ def refusal_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
 def _size_reason(problem: ConvProblem, algorithm: Algorithm) -> str | None:
     packed = packed_bytes(problem, algorithm) // SUM_BYTES
     if packed >= MOST_ELEMENTS:
-        return f"packs gradients into at most 2^30 numbers, got {packed:,}"
+        return f"needs a packed gradient of at most 2^30 numbers, got {packed:,}"
     return weight_reason(problem)
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
-_SCATTERED_CYCLES = 2.7  # for each number that is written into a line of its own (H100)
+_SCATTERED_CYCLES = 2.7  # per number stored to its own cache line (H100)
 _MOST_REGISTERS, _SPILLED_AHEAD = 255, 32  # of a thread
 _OTHER_REGISTERS, _REGISTERS_OF_A_LOAD = 48, 6  # of a thread, for addresses and masks
 
 
 @dataclass(frozen=True, slots=True)
 class PartedTile(Configuration):
-    """What one block computes: ``bm`` taps and input channels by ``bn`` output channels, ``bk`` pixels at a step, over
-    one of ``parts`` of all pixels.
+    """The work of one block: ``bm`` taps and input channels by ``bn`` output channels, ``bk`` pixels per step, over one
+    of ``parts`` of all pixels.
 
-    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor. ``scattered`` is 1 where
-    one part writes its sums where they belong by itself, each into a line of its own, which takes no workspace.
+    ``regs`` limits the registers of a thread, so that one more block fits on a multiprocessor. ``scattered`` is 1 if a
+    single part stores its sums directly, each to its own cache line, without a workspace.
     """
 
     bm: int
@@ -185,16 +185,16 @@ class PartedTile(Configuration):
     scattered: int | None = None
 
     def summed(self, problem: ConvProblem) -> bool:
-        """Whether another kernel lays the sums where they belong."""
+        """Whether another kernel stores the sums in the gradient."""
         return not self.scattered and is_summed(problem, self.parts)
 
     def runs_across_taps(self, channels: int, taps: int) -> bool:
-        """Whether a tile may hold several taps. It costs index arithmetic, and saves idle products."""
+        """Whether a tile may span several taps. That costs index arithmetic and saves idle products."""
         padded = -(-channels // self.bm) * self.bm
         return taps > 1 and padded >= 1.3 * channels
 
     def tiles(self, problem: ConvProblem) -> int:
-        """How many blocks compute one part."""
+        """The number of blocks that compute one part."""
         (channels, outputs), taps = group_sizes(problem), prod(problem.taps)
         if self.runs_across_taps(channels, taps):
             rows = -(-channels * taps // self.bm)
@@ -203,17 +203,17 @@ class PartedTile(Configuration):
         return rows * -(-outputs // self.bn) * problem.groups
 
     def steps(self, pixels: int) -> int:
-        """Of one part."""
+        """Steps of one part."""
         return -(-pixels // (self.bk * self.parts))
 
     def products(self, problem: ConvProblem) -> int:
-        """How many all blocks multiply, idle ones too."""
+        """Multiplications in all blocks, including idle ones."""
         steps = self.parts * self.steps(pixel_count(problem))
         return self.tiles(problem) * self.bm * self.bn * self.bk * steps
 
     def group(self, algorithm: Algorithm) -> int:
-        """How many neighbours in a row of dy a few threads load together; 0 where a whole warp may load one row, since
-        it is not turned around in registers."""
+        """The number of neighbours in a row of dy that a few threads load together; 0 if a whole warp may load one row,
+        since it is not transposed in registers."""
         return min(16, self.bn) if algorithm.turned and self.bm >= 64 else 0
 
     def loaded(self, algorithm: Algorithm, nbytes: int) -> int:
@@ -228,8 +228,8 @@ class PartedTile(Configuration):
         return max((self.stages - 1) * self.loaded(algorithm, nbytes) + turned, self.bm * self.bn * 4)
 
     def registers(self, problem: ConvProblem, algorithm: Algorithm) -> int:
-        """Of one thread, roughly: sums, with 3xTF32 those of one step too, and the parts of a tile's rows; and there
-        what it takes to load numbers one by one, since their place is not a multiple of 16 bytes."""
+        """Approximate registers of a thread: sums, with 3xTF32 also the sums of one step, and the parts of a tile's
+        rows; if their addresses are not multiples of 16 bytes, also registers for loading numbers one by one."""
         inputs, outputs = group_sizes(problem)
         alone = self.bm * (inputs % 4 > 0) + self.bn * (outputs % 4 > 0 and not algorithm.packed)
         held = self.bm * self.bn
@@ -238,7 +238,7 @@ class PartedTile(Configuration):
         return held // (32 * self.warps) + _OTHER_REGISTERS
 
     def spills(self, problem: ConvProblem, algorithm: Algorithm) -> bool:
-        """Whether it would do so in its loop; with a limit that it hardly exceeds it does so ahead of the loop."""
+        """Whether it would spill inside its loop. If it hardly exceeds a limit, it spills only before the loop."""
         limit = _MOST_REGISTERS if self.regs is None else self.regs + _SPILLED_AHEAD
         return self.registers(problem, algorithm) > limit
 
@@ -258,7 +258,7 @@ _TF32 = (
     _tile(128, 32, 32, 4, 4), _tile(64, 128, 32, 4, 4), _tile(64, 64, 32, 4, 4), _tile(64, 32, 32, 4, 4),
     _tile(64, 16, 32, 4, 4), _tile(32, 64, 32, 4, 4), _tile(16, 64, 32, 4, 4),
 )  # fmt: skip
-# Half of the registers hold the step's own sum, so larger tiles spill.
+# Half of the registers hold the sum of the step, so larger tiles spill.
 _TF32X3 = (
     _tile(128, 128, 32, 8, 3), _tile(128, 128, 16, 8, 4), _tile(128, 64, 32, 8, 3, 128),
     _tile(128, 32, 32, 4, 3), _tile(64, 128, 32, 4, 3), _tile(64, 64, 32, 4, 3), _tile(64, 64, 16, 4, 4),
@@ -273,14 +273,14 @@ _OF_ARITHMETIC = {
 
 
 def tiles(algorithm: Algorithm) -> tuple[PartedTile, ...]:
-    """All that there are for it, in one part."""
+    """All tiles for an algorithm, in one part."""
     known = _OF_ARITHMETIC[algorithm.arithmetic]
-    # On packed gradients addresses take the registers that splitting does not: with fewer a hundred accesses spill.
+    # With packed gradients addresses take the registers that splitting would: with fewer, a hundred accesses spill.
     return tuple(replace(tile, regs=None) for tile in known) if algorithm.packed else known
 
 
 def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> tuple[PartedTile, ...]:
-    """As many configurations as ``algorithm`` offers that should be fastest, by estimate, the best first."""
+    """The configurations with the lowest estimates, as many as ``algorithm`` offers, best first."""
     limit, nbytes = shared_limit(device), problem.dtype.nbytes
 
     def taken(tile: PartedTile) -> float:
@@ -292,7 +292,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
         if tile.shared_bytes(algorithm, nbytes) <= limit and not tile.spills(problem, algorithm)
     ]
     chosen = promising(fitting, taken, algorithm.configurations)
-    # Some without workspace, for whom no more is allowed.
+    # Some without a workspace, for policies that allow none.
     alone = None if algorithm.packed else next((tile for tile in chosen if tile.parts == 1), None)
     if alone is not None and alone.summed(problem):
         chosen = [*chosen[: algorithm.configurations - 1], replace(alone, scattered=1)]
@@ -300,7 +300,7 @@ def best_configurations(problem: ConvProblem, algorithm: Algorithm, device: Devi
 
 
 def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iterator[PartedTile]:
-    """The tile with the numbers of parts that fill all multiprocessors."""
+    """The tile with each number of parts that fills all multiprocessors."""
     pixels, blocks = pixel_count(problem), [each * sm_count(device) for each in BLOCKS_EACH]
     least = -(-pixels // MOST_PIXELS_OF_A_PART)
     for parts in parts_that_fill(tile.tiles(problem), -(-pixels // tile.bk), blocks, least=least):
@@ -308,7 +308,7 @@ def _parted(tile: PartedTile, problem: ConvProblem, device: DeviceFacts) -> Iter
 
 
 def cycles(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the configurations that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop configurations that cannot win."""
     pixels, sms = pixel_count(problem), sm_count(device)
     mine = -(-tile.tiles(problem) * tile.parts // sms)
     together = min(mine, _blocks_together(tile, problem, algorithm, device))
@@ -328,30 +328,30 @@ def _step_cycles(tile: PartedTile, algorithm: Algorithm, nbytes: int) -> float:
     products = tile.bm * tile.bn * tile.bk / products_per_cycle(algorithm.arithmetic, tile.bm)
     loaded = tile.loaded(algorithm, nbytes)
     shared = loaded
-    if nbytes == 4:  # rows go on to registers, and what is turned around there back again, once for each of its parts
+    if nbytes == 4:  # rows are loaded to registers, and transposed ones stored back, once for each part
         shared += tile.bm * tile.bk * nbytes
         shared += tile.bn * tile.bk * nbytes * (2 + algorithm.split) * algorithm.turned
-    # Tensor cores read their right operand from shared memory at half of what that gives.
+    # Tensor cores read their right operand at half the rate of shared memory.
     return max(products, loaded / CACHE_BYTES_PER_CYCLE, shared / SHARED_BYTES_PER_CYCLE + products / 2)
 
 
 def _blocks_together(tile: PartedTile, problem: ConvProblem, algorithm: Algorithm, device: DeviceFacts) -> int:
-    """How many blocks fit on a multiprocessor."""
+    """The number of blocks that fit on a multiprocessor."""
     by_shared = shared_limit(device) // tile.shared_bytes(algorithm, problem.dtype.nbytes)
     registers = min(tile.regs or _MOST_REGISTERS, tile.registers(problem, algorithm))
     return max(1, min(by_shared, REGISTERS // (32 * tile.warps * registers), MOST_WARPS // tile.warps))
 
 
-# What is launched.
+# Launches.
 
 
 def blocks(problem: ConvProblem, tile: PartedTile) -> int:
-    """How many programs the launch of the product needs."""
+    """The number of programs of the product."""
     return tile.tiles(problem) * tile.parts
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: PartedTile) -> dict[str, int | bool]:
-    """What the kernel of the product is compiled for."""
+    """Compile-time constants of the product kernel."""
     window = window_constants(problem) | depth_constants(problem) | group_constants(problem)
     return window | weight_strides(problem) | weight_depth(problem) | {
         "SPLIT": algorithm.split, "PITCH": pitch(problem) if algorithm.packed else 0,
@@ -366,15 +366,14 @@ def pack_blocks(problem: ConvProblem) -> int:
 
 
 def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """What the kernel that packs dy is compiled for."""
+    """Compile-time constants of the kernel that packs dy."""
     needed = ("N", "K", "Z", "P", "Q", "Y_N", "Y_Z", "Y_P", "Y_Q", "WIDE")
     window = window_constants(problem) | depth_constants(problem)
     return {name: window[name] for name in needed} | {"PITCH": pitch(problem)} | _PACK_TILE
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """What the driver is asked to launch for ``candidate``, in this order: where dy is packed, the kernel that does it;
-    the product; and what sums up its parts."""
+    """The kernels to launch, in order: packing of dy, if it is packed; the product; and the kernel that adds its parts."""
     from convwright.backends.triton.weight_gradient.kernel import packed_gradient, weight_gradient
 
     problem, tile = candidate.problem, PartedTile.of(candidate)

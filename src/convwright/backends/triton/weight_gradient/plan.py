@@ -1,4 +1,4 @@
-"""The weight's gradient made ready for one problem."""
+"""The plan of weight gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright.core.candidate import Candidate
 
 
 class WeightGradientPlan(SequencePlan):
-    """Runs one configuration of the weight's gradient."""
+    """Runs one configuration of weight gradients."""
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:

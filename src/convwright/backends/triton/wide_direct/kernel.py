@@ -1,13 +1,13 @@
-"""The kernel for few channels, each of whose threads sums up a patch: some rows, each of some neighbouring columns.
+"""The kernel for few channels whose threads each compute a patch: some rows of some adjacent columns.
 
-It is told what `direct` is, and reads less: a row's elements are read once for all columns and all taps of a patch,
-several by one instruction, where that one reads an element for each column of taps. In planes the neighbours that one
-instruction reads are columns, and a program stays within one group, so that its lanes share the weights; with channels
-last they are groups, and lanes run across the groups.
+It computes the same as `direct` and reads less: the elements of a row are read once for all columns and all taps of a
+patch, several per instruction, while `direct` reads one element per column of taps. In NCHW the elements of one
+instruction are columns, and a program stays within one group, so that its lanes share the weights. With channels last
+they are groups, and lanes run across the groups.
 
-A filter whose taps are too many to be written out has a loop over its rows, each of which reads its own; with channels
-last a patch may be a strip instead, of so many rows that those which are read are a loop. In planes a thread may keep
-what its patch reads of few channels, and have a loop over output channels.
+A filter with too many taps to unroll has a loop over its rows, each of which reads its own input. With channels last a
+patch may instead be a strip of so many rows that the input rows form a loop. In NCHW a thread may keep the input of its
+patch, for few channels, and loop over output channels.
 """
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -19,7 +19,7 @@ import triton.language as tl
 from convwright.backends.triton.launching.overlap import wait_for_the_kernel_ahead
 from convwright.backends.triton.wide_direct.rows import row_inside, weights_read, write_row, write_strips
 
-# What a thread sums up where all products of its patch with a plane of taps, or a row of them, are written out.
+# The sums of a thread, with all products of its patch with a plane or a row of taps unrolled.
 
 
 # fmt: off
@@ -29,8 +29,8 @@ def added(
     APART: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUTPUTS: tl.constexpr, GROUPS: tl.constexpr,
 ):
     # fmt: on
-    """The sums, (row, k, column, group), with what was read of row READ, (column, group); ``taps`` is what they weigh,
-    (r, s, k, group)."""
+    """The sums, (row, k, column, group), plus the products with input row READ, (column, group); ``taps`` are the
+    weights, (r, s, k, group)."""
     more = ()
     for row in tl.static_range(ROWS):
         for k in tl.static_range(OUTPUTS):
@@ -59,8 +59,8 @@ def summed_up(
     LANES: tl.constexpr,
 ):
     # fmt: on
-    """The patch's sums in fp32 over every SPLIT-th input channel, of which ``group`` is the first. (d, h, v) is where
-    the patch's first tap reads without padding, and ``x`` that place in the first channel."""
+    """The patch's sums in fp32 over every SPLIT-th input channel, beginning with ``group``. (d, h, v) is the position
+    that the patch's first tap reads without padding, and ``x`` its address in the first channel."""
     GROUPS: tl.constexpr = 1 if VECTOR == 0 else VECTOR
     ROWS_OF_TAPS: tl.constexpr = 1 if BY_ROW else R
     STEPS: tl.constexpr = R if BY_ROW else 1
@@ -105,10 +105,9 @@ def summed_up(
     return sums
 
 
-# What a thread computes where it keeps all that its patch reads of few input channels: output channels are a loop.
-#
-# Each turn computes some output channels of the patch. Memory is waited for once, and not for each input channel, and
-# a pixel is read once, and not for each few output channels.
+# The work of a thread that keeps the input of its patch, for few input channels: output channels are a loop. Each turn
+# computes some output channels of the patch. Memory latency is paid once, not per input channel, and a pixel is read
+# once, not per few output channels.
 
 # fmt: off
 @triton.jit
@@ -123,8 +122,8 @@ def write_channels(
     PIECES: tl.constexpr, PLACES: tl.constexpr, TURNS: tl.constexpr, LANES: tl.constexpr,
 ):
     # fmt: on
-    """Sum up and write the patch of an image, which has one plane and one tap there, in TURNS times OUTPUTS channels,
-    of which ``k_first`` is the first."""
+    """Sum and store the patch of an image, with one plane and one tap along it, in TURNS times OUTPUTS channels,
+    beginning with ``k_first``."""
     READ: tl.constexpr = (ROWS - 1) * APART + R
 
     read = ()
@@ -162,7 +161,7 @@ def _place(
     WIDE: tl.constexpr,
 ):
     # fmt: on
-    """Whose patches a program's lanes have, if they are there: image, group, plane, and the first row and column."""
+    """The patches of a program's lanes and whether they exist: image, group, plane, and the first row and column."""
     BLOCKS: tl.constexpr = (UNITS + PATCHES - 1) // PATCHES
     unit = program % BLOCKS * PATCHES + lane
     there = unit < UNITS
@@ -204,17 +203,16 @@ def wide_direct(
 ):
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), in G groups with C input and K output channels each. With a
-    DERIVATIVE x is multiplied by that of this activation at z, which lies as x does, and is None without.
+    DERIVATIVE, x is multiplied by the derivative of this activation at z, which has x's layout; otherwise z is None.
 
-    X_*, W_* and Y_* are strides; WIDE makes offsets 64 bits wide. W_FIRST is where the tap lies that is the first one
-    in the weight. A program has PATCHES patches of one group's images or, where VECTOR is not 0, of as many groups at
-    once for each lane. A patch is COLS columns, in OUTPUTS channels of a group, of ROWS rows that are GAP apart; what
-    is read for each lies APART dilations behind what is read for the one before. Each of SPLIT groups of lanes sums up
-    as many of the input channels. PIECES are the columns that a patch reads of a row, (first, width), and PLACES where
-    among them each tap finds those of the patch; WRITTEN of a patch are written at once. BY_ROW makes the rows of a
-    filter a loop. With TURNS, the first and the end of a range, the rows that are read are a loop: turn 0 would read
-    what only a patch's first row needs, and no patch needs a turn outside of the range. With KEPT a patch is read once,
-    and so many times OUTPUTS channels are a loop.
+    X_*, W_* and Y_* are strides; WIDE selects 64-bit offsets. W_FIRST is the offset of the first tap in the weight. A
+    program has PATCHES patches of one group's images or, if VECTOR is not 0, of VECTOR groups per lane. A patch has
+    COLS columns, in OUTPUTS channels of a group, of ROWS rows that are GAP apart; their inputs are APART dilations
+    apart. SPLIT groups of lanes sum equal shares of the input channels. PIECES are the columns that a patch reads of a
+    row, (first, width), and PLACES the indices among them of the patch's columns, for each tap; WRITTEN columns of a
+    patch are stored together. BY_ROW makes the rows of a filter a loop. TURNS, the first and the end of a range, makes
+    the input rows a loop: turn 0 would read what only a patch's first row needs, and no patch needs a turn outside the
+    range. With KEPT a patch is read once, and the loop has KEPT times OUTPUTS channels.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     WIDTH: tl.constexpr = (Q + COLS - 1) // COLS
@@ -226,7 +224,7 @@ def wide_direct(
     RAGGED: tl.constexpr = UNITS % PATCHES > 0
     GROUPS: tl.constexpr = 1 if VECTOR == 0 else VECTOR
 
-    # Programs for other channels, which read the same pixels, lie side by side.
+    # Programs for other channels, which read the same pixels, are adjacent.
     program = tl.program_id(0)
     k_first = 0
     if K_BLOCKS > 1:
@@ -240,7 +238,7 @@ def wide_direct(
     )  # fmt: skip
     d = plane * STRIDE_D - FRONT
     h = p * STRIDE_H - TOP
-    v = q * STRIDE_W  # the padding is part of the pieces, which begin at multiples of what is read at once
+    v = q * STRIDE_W  # the padding is part of the pieces, which begin at multiples of the load's width
     at = n * X_N + g * (C * X_C) + h * X_H + v * X_W
     if Z > 1 or FRONT != 0:
         at += d * X_D

@@ -1,4 +1,4 @@
-"""Convolutions with few channels in each group, by patches: what is served, and what is launched."""
+"""Convolutions with few channels in each group, by patches: supported problems and launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_TAPS_IN_ROW = 64
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     reason = refusal_reason(problem)
     if reason is not None:
         yield Refusal(NAME, reason)
@@ -50,38 +50,38 @@ def candidate_of(problem: ConvProblem, patch: Patch) -> Candidate:
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     return cycles(Patch.of(candidate), sweep_of(candidate.problem), device)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernel cannot compute ``problem``, or None where it can."""
+    """Why the kernel cannot compute ``problem``; None if it can."""
     return why_not_few(problem) or _patch_reason(sweep_of(problem))
 
 
 def _patch_reason(sweep: Sweep) -> str | None:
     phases = prod(len(track.phases) for track in sweep.tracks)
     if phases > 1:
-        return f"serves gradients of inputs with stride 1, got {phases} remainders by the strides; `direct` serves them"
+        return f"needs stride 1 for an input gradient, got strides with product {phases}; `direct` supports them"
     columns = sweep.tracks[2]
     if columns.most_taps > _MOST_TAPS_IN_ROW:
-        return f"serves at most {_MOST_TAPS_IN_ROW} taps in a row, got {columns.most_taps}"
+        return f"needs at most {_MOST_TAPS_IN_ROW} taps in a row, got {columns.most_taps}"
     if not prod(track.most_taps for track in sweep.tracks):
-        return "needs taps that reach some of the input; `direct` serves what none reaches"
+        return "needs a tap that reads the input, got only padding; `direct` supports this"
     if sweep.in_lanes_only:
         if (sweep.inputs, sweep.outputs) != (1, 1):
-            return f"serves one channel a group with channels last, got {sweep.inputs} to {sweep.outputs}"
+            return f"needs one channel per group with channels last, got {sweep.inputs} to {sweep.outputs}"
     elif columns_at_once(sweep.read) < 2:
         lying = f"a width of {sweep.read.shape[-1]} and strides {sweep.read.strides}"
-        return f"needs rows that begin at even places in memory, of even widths, got {lying}; `direct` serves others"
+        return f"needs rows with even addresses and widths, got {lying}; `direct` supports others"
     return None
 
 
-# What is launched.
+# Launches.
 
 
 def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
     sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
     gap, apart = sweep.spacing
     epilogue = Epilogue() if backward else problem.epilogue
@@ -102,8 +102,8 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
 
 
 def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, int]:
-    """Of each dimension its sizes and the window; and where the first tap lies in the weight. What the columns' window
-    is told by PIECES and PLACES is left out."""
+    """For each dimension, sizes and the window; and the offset of the first tap in the weight. PIECES and PLACES
+    describe the window of the columns."""
     told, first_tap = dict[str, int](), 0
     names = ("D", "Z", "T", "FRONT"), ("H", "P", "R", "TOP"), ("W", "Q", "S", "LEFT")
     for (read, written, taps, before), track in zip(names, sweep.tracks, strict=True):
@@ -119,7 +119,7 @@ def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, int]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
-    """What the driver is asked to launch for ``candidate``."""
+    """The kernel to launch."""
     from convwright.backends.triton.wide_direct.kernel import wide_direct
 
     problem, patch = candidate.problem, Patch.of(candidate)

@@ -1,4 +1,4 @@
-"""The patches that threads compute, what each takes, and which few are worth trying on a problem."""
+"""The patches of threads, their costs, and the few that are worth trying on a problem."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ _LANES = 32
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _COLS, _COLS_IN_LANES = (2, 4, 8), (1, 2, 3, 4, 6, 7, 8)
 _WARPS, _SPLITS, _VECTORS = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)
-# Of patches that keep what they read: where more turns are taken, warps are fewer, and wait together.
+# For patches that keep their input: with more turns, warps are fewer and wait together.
 _ROWS_KEPT, _WARPS_KEPT, _OUTPUTS_KEPT, _TURNS_KEPT = (1, 2, 3, 4), (4, 2, 1), (4, 8), (2, 4)
-_MOST_KEPT = 81  # numbers of an input: of more, patches take the compiler up to 12 s
-_STRIPS = (1, 2, 3, 4, 6, 8)  # into so many an image is divided where the rows that are read are a loop
-# Registers that a thread may take, and those of a multiprocessor that all of them share.
+_MOST_KEPT = 81  # numbers of an input: with more, patches take up to 12 s to compile
+_STRIPS = (1, 2, 3, 4, 6, 8)  # parts of an image's rows if the input rows are a loop
+# Registers that a thread may use, and those of a multiprocessor that all threads share.
 _MOST_REGISTERS, _REGISTERS_OF_ALL, _OTHER_REGISTERS = 168, 65536, 24
-_MOST_WEIGHTS_AHEAD = 32  # of a loop over output channels, which are read as registers are free
-# What takes the compiler long: products that are written out, longest those of lanes that run across groups, which
-# beyond this many take it 12 to 28 s and are 5 % faster than a strip.
+_MOST_WEIGHTS_AHEAD = 32  # of a loop over output channels, which are loaded as registers are free
+# Bounds on compile time: unrolled products. With lanes across groups they compile longest: beyond this many take 12 to
+# 28 s and are 5 % faster than a strip.
 _MOST_WRITTEN_OUT, _MOST_WRITTEN_OUT_IN_LANES, _MOST_TAPS_WRITTEN_OUT = 1400, 800, 64
-_MOST_SUMS_OF_A_PART = 16  # in rows and output channels, where these are so many that they are divided
-_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction at a time
+_MOST_SUMS_OF_A_PART = 16  # in rows and output channels, if these are so many that they are divided
+_SCHEDULERS = 4  # of a multiprocessor, each of which issues one instruction per cycle
 _LINE_BYTES = 128
 _COLUMNS_WRITTEN = 4  # at once
 _MOST_WARPS, _MOST_BLOCKS = 64, 32  # of a multiprocessor at once
-_FEW_WARPS = 6  # so many leave half of its time unused
-_PACKING_CYCLES = 5000  # to pack a weight ahead of the kernel
-_WAITING_CYCLES, _ROW_CYCLES, _TURN_CYCLES = 800, 100, 500  # for memory: once, for each row, where that is read ahead
+_FEW_WARPS = 6  # so few leave half of its time unused
+_PACKING_CYCLES = 5000  # to pack a weight before the kernel
+_WAITING_CYCLES, _ROW_CYCLES, _TURN_CYCLES = 800, 100, 500  # for memory: once, per row, per row loaded ahead
 _STARTING_CYCLES = 175  # between two blocks of a multiprocessor
-_SHUFFLED_CYCLES, _SHARED_CYCLES = 8, 120  # to add up two parts of a sum
-_PACKED_INSTRUCTIONS, _EXCHANGED_INSTRUCTIONS = 3, 8  # for each weight, the latter where lanes read for one another
+_SHUFFLED_CYCLES, _SHARED_CYCLES = 8, 120  # to add two parts of a sum
+_PACKED_INSTRUCTIONS, _EXCHANGED_INSTRUCTIONS = 3, 8  # per weight, the latter if lanes read for one another
 
 
 @dataclass(frozen=True, slots=True)
 class Patch(Configuration):
-    """What one thread computes: ``cols`` columns of as many rows as ``rows`` says, for ``outputs`` channels of a group.
+    """The work of one thread: ``cols`` columns of ``rows`` rows, for ``outputs`` channels of a group.
 
-    The input channels are split among so many groups of a block's lanes. ``by_row`` is 1 where the rows of the filter
-    are a loop. With channels last it does so for ``vector`` groups at once; ``packed`` where for these the weight was
-    laid as those lie, side by side. ``rolled`` is 1 where the rows that are read are a loop. With ``kept`` a thread
-    keeps what it reads, and computes ``outputs`` channels in each of so many turns.
+    Groups of a block's lanes split the input channels. ``by_row`` is 1 if the rows of the filter are a loop. With
+    channels last it computes ``vector`` groups at once; ``packed`` if the weight is then stored with the groups
+    adjacent. ``rolled`` is 1 if the input rows are a loop. With ``kept`` a thread keeps its input and computes
+    ``outputs`` channels in each of ``kept`` turns.
     """
 
     rows: int
@@ -68,7 +68,7 @@ class Patch(Configuration):
 
     @property
     def patches(self) -> int:
-        """Those of one block."""
+        """The patches of one block."""
         return _LANES * self.warps // self.split
 
     def blocks(self, sweep: Sweep) -> int:
@@ -80,10 +80,9 @@ class Patch(Configuration):
 
 @lru_cache(maxsize=256)
 def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -> tuple[Patch, ...]:
-    """The ``count`` patches that should be fastest, by estimate, the best first, and few alike; where the weight may be
-    packed, sums be split, what is read be kept or the rows that are read be a loop, all these ways are among them. The
-    second is the best loop, which is compiled in a tenth of the time, or where the first keeps what it reads the best
-    that does not, in half."""
+    """The ``count`` patches with the lowest estimates, best first, with few similar ones. Variants that pack the
+    weight, split sums, keep their input or loop over input rows are all included. The second is the best loop, which
+    compiles in a tenth of the time, or, if the first keeps its input, the best that does not, in half the time."""
     ranked = sorted(patches(sweep), key=lambda patch: cycles(patch, sweep, device))
     alike, unlike = Counter[object](), list[Patch]()
     of_each = {_way(patch): patch for patch in reversed(ranked)}
@@ -94,7 +93,7 @@ def best_patches(sweep: Sweep, device: DeviceFacts, count: int = MOST_PATCHES) -
         if not alike[thread] and alike[way] < most:
             alike.update((thread, way))
             unlike.append(patch)
-    # The best of its way is always the first of it that is unlike others.
+    # The best of its variant is always the first that is unlike others.
     others = [patch for patch in unlike if patch is not of_each[_way(patch)]]
     taken = {*of_each.values(), *others[: max(count - len(of_each), 0)]}
     chosen = [patch for patch in unlike if patch in taken][:count]
@@ -110,7 +109,7 @@ def _way(patch: Patch) -> object:
 
 
 def patches(sweep: Sweep) -> Iterator[Patch]:
-    """All that serve."""
+    """All possible patches."""
     if sweep.in_lanes_only:
         vectors = [vector for vector in _VECTORS if groups_at_once(sweep) % vector == 0]
         written_out = product(_ROWS, _COLS_IN_LANES, vectors, _ways(sweep), (None,))
@@ -121,14 +120,14 @@ def patches(sweep: Sweep) -> Iterator[Patch]:
                     yield Patch(rows, cols, warps, by_row=by_row, vector=vector, packed=packed, rolled=rolled)
         return
     for rows, cols, warps, split, by_row in product(_ROWS, _COLS, _WARPS, _SPLITS, _ways(sweep)):
-        # Parts of one warp add up by shuffles, warps of a block through its shared memory.
+        # Parts within one warp are added by shuffles, warps of a block through its shared memory.
         if split < 2 * sweep.inputs and (split <= warps or warps == 1):
             yield from _filled(Patch(rows, cols, warps, split, by_row=by_row), sweep)
     yield from _keeping(sweep)
 
 
 def _keeping(sweep: Sweep) -> Iterator[Patch]:
-    """Those that keep what they read: of images, where output channels are more than one turn computes."""
+    """Patches that keep their input: for images with more output channels than one turn computes."""
     depth, _, _ = sweep.tracks
     if not _is_flat(depth):
         return
@@ -145,8 +144,7 @@ def _is_flat(depth: Track) -> bool:
 
 
 def _strips(sweep: Sweep) -> list[int]:
-    """How many rows strips may have whose rows that are read are a loop: none where no two rows of the output need the
-    same one."""
+    """The numbers of rows of strips that loop over input rows; none if no two output rows share an input row."""
     depth, rows, _ = sweep.tracks
     gap, apart = sweep.spacing
     if not _is_flat(depth) or rows.most_taps <= apart:
@@ -156,8 +154,8 @@ def _strips(sweep: Sweep) -> list[int]:
 
 
 def turns(patch: Patch, sweep: Sweep) -> tuple[int, int] | None:
-    """Of a patch whose rows that are read are a loop, which turns it takes: turn 0 reads those that its first row alone
-    needs. Where one patch is as high as the image, those that would read above or below it are left out."""
+    """The range of turns of a patch that loops over input rows: turn 0 reads what only its first row needs. If one
+    patch is as high as the image, turns that would read above or below it are left out."""
     if not patch.rolled:
         return None
     rows = sweep.tracks[1]
@@ -165,7 +163,7 @@ def turns(patch: Patch, sweep: Sweep) -> tuple[int, int] | None:
     under_way = -(-window.taps // apart) - 1
     if gap > 1 or patch.rows < rows.places:
         return 0, patch.rows + under_way
-    # An image's rows, in dilations behind the one that turn 0 begins with.
+    # An image's rows, in dilations from the row that turn 0 begins with.
     first, last = -(-window.before // rows.dilation), (window.before + rows.read - 1) // rows.dilation
     last_needed = max(last // apart + 1, rows.places, under_way)
     return min(first // apart, under_way), min(last_needed, rows.places + under_way)
@@ -176,14 +174,14 @@ def _ways(sweep: Sweep) -> tuple[int | None, ...]:
 
 
 def _filled(patch: Patch, sweep: Sweep) -> Iterator[Patch]:
-    """With as many output channels as fit, all parts of a group alike; none where not even one does."""
+    """The patch with as many output channels as fit, in equal parts of a group; none if not even one fits."""
     most = min(sweep.outputs, max(1, _MOST_SUMS_OF_A_PART // patch.rows))
     ways = (replace(patch, outputs=-(-sweep.outputs // -(-sweep.outputs // each))) for each in range(most, 0, -1))
     yield from islice((each for each in ways if _fits(each, sweep)), 1)
 
 
 def _fits(patch: Patch, sweep: Sweep) -> bool:
-    """Whether it is compiled soon, into registers, and computes hardly more rows and columns than there are."""
+    """Whether it compiles in acceptable time, into registers, and computes hardly more rows and columns than exist."""
     _, rows, columns = sweep.tracks
     gap, _ = sweep.spacing
     if patch.rows > max(1, -(-rows.places // gap)) or patch.cols > max(2, columns.places):
@@ -194,7 +192,7 @@ def _fits(patch: Patch, sweep: Sweep) -> bool:
 
 
 def registers(patch: Patch, sweep: Sweep) -> int:
-    """Of a thread: its sums, what it has read of a row, and its weights, unless all lanes share those."""
+    """Of a thread: its sums, the row that it has read, and its weights, unless all lanes share these."""
     thread = _thread(patch, sweep)
     shared = patch.vector is None and patch.split == 1 and thread.weights <= _MOST_TAPS_WRITTEN_OUT
     weights = 0 if shared else min(thread.weights, _MOST_WEIGHTS_AHEAD) if patch.kept else thread.weights
@@ -202,7 +200,7 @@ def registers(patch: Patch, sweep: Sweep) -> int:
 
 
 def compile_s(patch: Patch, sweep: Sweep) -> float:
-    """Most of what is written out are products, and where the compiler finds them."""
+    """Estimated compile time, mostly of unrolled products and their operands."""
     thread = _thread(patch, sweep)
     written = patch.rows * patch.outputs * -(-patch.cols // _COLUMNS_WRITTEN)
     instructions = 2 * thread.instructions // (patch.kept or 1)  # turns are a loop
@@ -210,7 +208,7 @@ def compile_s(patch: Patch, sweep: Sweep) -> float:
 
 
 def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
-    """A rough time on the busiest multiprocessor: good enough to drop the patches that cannot win."""
+    """A rough time on the busiest multiprocessor, good enough to drop patches that cannot win."""
     thread = _thread(patch, sweep)
     blocks = -(-patch.blocks(sweep) // sm_count(device))
     warps = blocks * patch.warps
@@ -220,14 +218,14 @@ def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
     issuing *= 1 + _FEW_WARPS / min(warps, most)
     taken = turns(patch, sweep)
     if taken:
-        # Each turn reads for the next one, and weights are read ahead of all.
+        # Each turn loads for the next one, and weights are loaded ahead of all.
         first = thread.weights * (_PACKED_INSTRUCTIONS if patch.packed else _EXCHANGED_INSTRUCTIONS)
         busy = (taken[1] - taken[0]) * max(issuing, waves * max(_TURN_CYCLES, thread.instructions))
         busy += -(-warps // _SCHEDULERS) * first + waves * 2 * _WAITING_CYCLES
     else:
         steps = _steps(patch, sweep)
-        # A loop begins to read for a step when the one before is done, and not all of its rows find registers at once.
-        # All warps of a wave begin together, so that none computes while others wait.
+        # A loop begins to load for a step when the previous one is done, and not all of its rows find registers at
+        # once. All warps of a wave begin together, so none computes while others wait.
         waiting = _WAITING_CYCLES + (thread.rows * _ROW_CYCLES if steps > 1 else 0)
         busy = steps * (max(issuing, waves * thread.instructions) + waves * waiting)
     if patch.split > 1:
@@ -239,7 +237,7 @@ def cycles(patch: Patch, sweep: Sweep, device: DeviceFacts) -> float:
 
 
 def _steps(patch: Patch, sweep: Sweep) -> int:
-    """Planes of taps and input channels, or rows of those, one after the other."""
+    """Planes of taps and input channels, or rows of those, one after another."""
     if patch.kept:
         return 1
     depth, rows, _ = sweep.tracks
@@ -247,7 +245,7 @@ def _steps(patch: Patch, sweep: Sweep) -> int:
 
 
 def _lines(patch: Patch, thread: Thread, sweep: Sweep) -> float:
-    """Of the cache, that a warp asks for in a step."""
+    """Cache lines that a warp requests in a step."""
     nbytes = sweep.read.dtype.nbytes
     if patch.vector:
         whole = -(-_LANES * patch.vector * nbytes // _LINE_BYTES)
@@ -267,18 +265,17 @@ def _thread(patch: Patch, sweep: Sweep) -> Thread:
     return of_patch(sweep, patch.rows, patch.cols, patch.outputs, patch.by_row, patch.vector)
 
 
-# What a patch asks of its thread, however many warps there are and however its sums are split.
+# The costs of a patch for its thread, regardless of the number of warps and parts.
 
 _TURN_INSTRUCTIONS = 15  # of a loop over rows, whatever it computes
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """``units`` is how many patches there are of one channel; ``lines_written`` are those of the cache that a warp
-    writes to, once for each instruction. Of a step, which is a plane of one input channel or, in a strip, the row that
-    a turn reads: ``rows`` that are read, in so many ``pieces`` each, ``columns`` of them kept at a time, ``weights``,
-    ``products``, and ``instructions``. What keeps its input has one step, and ``products`` are those of a turn.
-    """
+    """``units``: patches of one channel; ``lines_written``: cache lines that a warp writes, once per instruction. Per
+    step, which is a plane of one input channel or, in a strip, the input row of a turn: ``rows`` that are read,
+    ``pieces`` of each, ``columns`` kept at a time, ``weights``, ``products``, and ``instructions``. A patch that keeps
+    its input has one step, and its ``products`` are those of a turn."""
 
     units: int
     lines_written: int
@@ -293,7 +290,7 @@ class Thread:
 
 @lru_cache(maxsize=4096)
 def of_patch(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | None, vector: int | None) -> Thread:
-    """Of one that is written out."""
+    """The costs of an unrolled patch."""
     _, high, columns = sweep.tracks
     (_, apart), nbytes, groups = sweep.spacing, sweep.read.dtype.nbytes, vector or 1
     taps = 1 if by_row else high.most_taps
@@ -318,7 +315,7 @@ def of_patch(sweep: Sweep, rows: int, cols: int, outputs: int, by_row: int | Non
 
 @lru_cache(maxsize=4096)
 def of_kept(sweep: Sweep, rows: int, cols: int, outputs: int, turns: int) -> Thread:
-    """Of one that keeps what it reads, and in as many turns computes so many output channels each."""
+    """The costs of a patch that keeps its input and computes ``outputs`` output channels in each of ``turns`` turns."""
     one, inputs = of_patch(sweep, rows, cols, outputs, None, None), sweep.inputs
     to_read, for_weights = one.rows * _row_instructions(sweep, cols, None), one.weights
     return replace(
@@ -334,8 +331,8 @@ def of_kept(sweep: Sweep, rows: int, cols: int, outputs: int, turns: int) -> Thr
 
 @lru_cache(maxsize=4096)
 def of_strip(sweep: Sweep, rows: int, cols: int, vector: int) -> Thread:
-    """Of one whose rows that are read are a loop: a turn is like a patch of one row, but what it leaves unfinished are
-    sums of more rows, and what the next turn needs is read meanwhile."""
+    """The costs of a patch that loops over input rows: a turn is like a patch of one row, but it leaves sums of more
+    rows unfinished, and loads the input of the next turn meanwhile."""
     _, apart = sweep.spacing
     one = of_patch(sweep, 1, cols, 1, None, vector)
     read = apart * (_row_instructions(sweep, cols, vector) + one.columns)
@@ -351,7 +348,7 @@ def of_strip(sweep: Sweep, rows: int, cols: int, vector: int) -> Thread:
 
 
 def _row_instructions(sweep: Sweep, cols: int, vector: int | None) -> int:
-    """To read a row: what lies beyond an edge is masked, zeros for it, and a condition."""
+    """Instructions that read a row. Elements outside the image cost a mask, zeros and a condition."""
     read, nbytes = reading(sweep.tracks[2], cols, 1 if vector else columns_at_once(sweep.read)), sweep.read.dtype.nbytes
     converted = sum(width for _, width in read.pieces) * (vector or 1) if nbytes < 4 else 0
     return len(read.pieces) * 3 + converted
@@ -363,22 +360,21 @@ def _units(sweep: Sweep, rows: int, cols: int) -> int:
     return sweep.read.shape[0] * depth.places * -(-high.places // (rows * gap)) * gap * -(-columns.places // cols)
 
 
-# What a patch reads of a row: pieces that one instruction reads each, and where its taps find their columns.
+# The elements that a patch reads of a row: pieces of one load each, and the columns of its taps among them.
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """``pieces`` are columns behind the patch's first one, (first, width), in their order. ``places`` says of each
-    column of taps which of all these columns those of the patch are."""
+    """``pieces`` are ranges of columns relative to the patch's first one, (first, width), in order. For each column of
+    taps, ``places`` has the indices of the patch's columns among them."""
 
     pieces: tuple[tuple[int, int], ...]
     places: tuple[tuple[int, ...], ...]
 
 
-@lru_cache(maxsize=256)  # all patches of a problem ask for few of them, several times each
+@lru_cache(maxsize=256)  # the patches of a problem need few of them, several times each
 def reading(columns: Track, cols: int, at_once: int) -> Reading:
-    """For ``cols`` columns of the output, of which ``at_once`` or fewer are read by one instruction, from a multiple
-    on."""
+    """For ``cols`` columns of the output. One load reads at most ``at_once`` columns, from a multiple of its width on."""
     phase = columns.phases[0]
     wanted = [
         [col * columns.stride + tap * columns.dilation - phase.before for col in range(cols)]
@@ -392,7 +388,7 @@ def reading(columns: Track, cols: int, at_once: int) -> Reading:
 
 
 def _pieces(wanted: set[int], most: int) -> list[tuple[int, int]]:
-    """The fewest that begin at multiples of their width, each no wider than need be."""
+    """The fewest pieces that begin at multiples of their width, each no wider than necessary."""
     pieces = []
     for first in sorted({place // most * most for place in wanted}):
         here = [place for place in wanted if place // most * most == first]
@@ -406,13 +402,13 @@ def _powers(most: int) -> list[int]:
 
 
 def columns_at_once(spec: TensorSpec) -> int:
-    """How many columns of a row one instruction reads or writes: as many lie from a multiple on, in every row."""
+    """The columns of a row that one instruction reads or writes: contiguous and aligned in every row."""
     others = moves(spec)[:-1]
     return gcd(AT_ONCE_BYTES // spec.dtype.nbytes, spec.shape[-1], spec.alignment // spec.dtype.nbytes, *others)
 
 
 def groups_at_once(sweep: Sweep) -> int:
-    """How many groups that lie side by side are read and written by one instruction."""
+    """The contiguous groups that one instruction reads or writes."""
     numbers = [sweep.groups]
     for spec in sweep.read, sweep.written:
         images, _, *pixels = moves(spec)

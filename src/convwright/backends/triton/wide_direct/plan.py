@@ -1,4 +1,4 @@
-"""The kernel whose threads compute patches made ready for one problem, on operands as the other takes them."""
+"""The plan of the kernel whose threads compute patches, with the operands of `direct`."""
 
 from __future__ import annotations
 

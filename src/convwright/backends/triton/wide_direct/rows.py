@@ -1,4 +1,4 @@
-"""How a thread reads the row of an image and its weights, and writes the row of a result; strips of such rows."""
+"""Reading rows of an image and weights, and storing rows of a result, for one thread; strips of such rows."""
 # mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from convwright.backends.triton.loading import loaded
 
 @triton.jit
 def parted(value, WIDTH: tl.constexpr):
-    """The columns of a tensor, in their order. Each thread holds a row of it, so nothing moves."""
+    """The columns of a tensor, in order. Each thread holds a row of it, so no data moves."""
     columns = ()
     if WIDTH == 1:
         columns = (tl.reshape(value, (value.shape[0],)),)
@@ -50,8 +50,8 @@ def _columns(
     LAST_V: tl.constexpr, X_C: tl.constexpr, X_W: tl.constexpr, VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """WIDTH columns of one row from FIRST behind the patch's on, those beyond the image zero: each a vector of lanes
-    or, of VECTOR groups, a matrix. ``v`` is the column of the image where the patch's begin, at most LAST_V."""
+    """WIDTH columns of one row, FIRST columns after the patch's first, with zeros outside the image: each a vector over
+    lanes or, for VECTOR groups, a matrix. ``v`` is the column of the image where the patch begins, at most LAST_V."""
     MASKED: tl.constexpr = RAGGED or FIRST < 0 or LAST_V + FIRST + WIDTH > W
     if FIRST < 0:
         there = there & (v + FIRST >= 0)
@@ -92,7 +92,7 @@ def row_inside(
     VECTOR: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):
     # fmt: on
-    """All columns that the patch's taps read of row ``h``, which for some patches lies ABOVE the image or BELOW it."""
+    """All columns that the patch's taps read of row ``h``, which for some patches is ABOVE or BELOW the image."""
     if ABOVE:
         there = there & (h >= 0)
     if BELOW:
@@ -108,14 +108,14 @@ def weights_read(
     SPLIT: tl.constexpr, VECTOR: tl.constexpr,
 ):
     # fmt: on
-    """Of one plane of one input channel, (r, s, k, group): numbers, or one for each lane where these have channels or
-    groups of their own."""
+    """Weights of one plane of one input channel, (r, s, k, group): scalars, or one per lane if lanes have different
+    channels or groups."""
     taps = ()
     for r in tl.static_range(R):
         for s in tl.static_range(S):
             tap = w + ((R - 1 - r if FLIP else r) * W_R + (S - 1 - s if FLIP else s) * W_S)
             for out in tl.static_range(OUTPUTS):
-                # Beyond the last channel that one is read again.
+                # After the last channel, that channel is read again.
                 at = tap + (tl.minimum(k_first + out, K - 1) if K % OUTPUTS else k_first + out) * W_K
                 if VECTOR > 0:
                     weights = tl.load(tl.expand_dims(at, 1) + tl.expand_dims(tl.arange(0, VECTOR) * W_G, 0))
@@ -138,7 +138,7 @@ def write_row(
     SPLIT: tl.constexpr, VECTOR: tl.constexpr,
 ):
     # fmt: on
-    """The patches' results of row ``h``, the ``sums`` from FIRST on, WRITTEN columns or groups side by side at once."""
+    """The patches' results of row ``h``, from ``sums`` FIRST on, with WRITTEN adjacent columns or groups per store."""
     PARTS: tl.constexpr = COLS // WRITTEN if VECTOR == 0 else COLS
     for out in tl.static_range(OUTPUTS):
         k = k_first + out
@@ -167,13 +167,13 @@ def write_row(
 
 @triton.jit
 def _total(sums, SPLIT: tl.constexpr):
-    """Those of the groups of lanes added up."""
+    """The sums of all groups of lanes, added."""
     return tl.sum(tl.reshape(sums, (SPLIT, sums.shape[0] // SPLIT)), axis=0) if SPLIT > 1 else sums
 
 
 @triton.jit
 def _bias(bias, k, VECTOR: tl.constexpr):
-    """One number, or those of VECTOR groups."""
+    """One number, or the numbers of VECTOR groups."""
     if VECTOR > 0:
         value = tl.load(bias + tl.expand_dims(k, 1) + tl.expand_dims(tl.arange(0, VECTOR), 0))
     else:
@@ -181,11 +181,9 @@ def _bias(bias, k, VECTOR: tl.constexpr):
     return value.to(tl.float32)
 
 
-# What a thread computes where its patch is a strip of many rows, and those that are read are a loop.
-#
-# Each turn of it takes what it reads into the sums of all rows of the output that this bears on, and writes the one
-# that is done. What is written out is a turn and not all products of the patch, which takes the compiler a tenth of
-# the time; the kernel takes a little longer.
+# The work of a thread whose patch is a strip of many rows, with a loop over input rows. Each turn adds its input to the
+# sums of all output rows that it affects, and stores the row that is done. Only one turn is unrolled, not all products
+# of the patch, which compiles in a tenth of the time; the kernel is slightly slower.
 
 # fmt: off
 @triton.jit
@@ -194,8 +192,8 @@ def _weights_across(
     VECTOR: tl.constexpr, LANES: tl.constexpr,
 ):
     # fmt: on
-    """Those of each lane's VECTOR groups, (r, s, group), where each group's taps lie side by side: lanes read across
-    groups and exchange what they have, as one that reads its own alone asks for a line of the cache for each tap."""
+    """The weights of each lane's VECTOR groups, (r, s, group), if the taps of a group are contiguous: lanes read across
+    groups and exchange values, since reading only its own weights would cost each lane a cache line per tap."""
     WIDTH: tl.constexpr = triton.next_power_of_2(R * S)
     tap = tl.arange(0, WIDTH)
     places = tl.expand_dims(tap * W_S if W_R == S * W_S else tap // S * W_R + tap % S * W_S, 0)
@@ -218,8 +216,8 @@ def _rows_of_turn(
     DERIVATIVE: tl.constexpr, APART: tl.constexpr, PIECES: tl.constexpr, VECTOR: tl.constexpr,
 ):
     # fmt: on
-    """What a turn reads: APART rows, the ``first`` of which lies so many dilations behind ``h``; OUTSIDE says whether
-    some of a patch's may lie beyond the image."""
+    """The input of a turn: APART rows, ``first`` dilations after ``h``. OUTSIDE: some of them may be outside the image.
+    """
     columns = ()
     for row in tl.static_range(APART):
         behind = (first + row) * DILATION_H
@@ -241,8 +239,8 @@ def _turned(
     COLS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
 ):
     # fmt: on
-    """The sums of all rows under way, the oldest first, (row, column, group), with the APART rows that a turn has read;
-    those of the youngest row begin here."""
+    """The sums of all unfinished rows, the oldest first, (row, column, group), plus the APART rows that a turn has
+    read. The sums of the youngest row begin here."""
     ROWS: tl.constexpr = (R + APART - 1) // APART
     READ: tl.constexpr = len(columns) // APART
     more = ()
@@ -275,7 +273,7 @@ def write_strips(
     VECTOR: tl.constexpr, LANES: tl.constexpr, FIRST: tl.constexpr, END: tl.constexpr,
 ):
     # fmt: on
-    """Sum up and write strips of ROWS rows, of VECTOR groups with one channel each, in the turns from FIRST to END."""
+    """Sum and store strips of ROWS rows, of VECTOR groups with one channel each, in the turns from FIRST to END."""
     UNDER_WAY: tl.constexpr = (R + APART - 1) // APART - 1  # rows whose sums a turn leaves unfinished
     EACH: tl.constexpr = COLS * VECTOR
     if W_G > 1:
@@ -304,7 +302,7 @@ def write_strips(
         sums = ()
         for place in tl.static_range(UNDER_WAY * EACH):
             sums += (all_sums[EACH + place],)
-    # What is read no more bears on the last rows.
+    # The last rows need no more input.
     for late in tl.static_range(ROWS + UNDER_WAY - END):
         row = p + (END - UNDER_WAY + late) * GAP
         write_row(

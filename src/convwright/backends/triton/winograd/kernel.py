@@ -1,9 +1,10 @@
 """The kernels: Winograd's convolution F(2x2, 3x3), Y = A' [(G g G') * (B' d B)] A, as 16 matrix products in one.
 
-The output is cut into patches of 2x2 pixels, each of which reads 4x4 pixels of the input. The first kernel transforms
-those into 16 points, written as 16 T C for T patches, padded with zeros to PITCH channels. In the second a program
-computes for some patches and output channels the 16 products over the input channels, one point after another, and
-adds each to those of its patches' four pixels that it counts for. The weight is transformed ahead, as 16 K C.
+The output is divided into patches of 2x2 pixels, each of which reads 4x4 pixels of the input. The first kernel
+transforms these into 16 points, stored as 16 T C for T patches, padded with zeros to PITCH channels. In the second
+kernel a program computes, for some patches and output channels, the 16 products over the input channels, one point
+after another, and adds each to the pixels of its patches to which it contributes. The weight is transformed beforehand,
+as 16 K C.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -60,7 +61,7 @@ def transformed_input(
     # fmt: on
     """points = B' d B for each patch d of x, as 16 T PITCH. A program transforms BT patches of BC channels.
 
-    Where x lies in planes it reads along the patches, and turns what it writes around.
+    If x is NCHW, it is read along the patches, and the result is transposed.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     T: tl.constexpr = N * ROWS * COLUMNS
@@ -103,7 +104,7 @@ def _sums_of_points(
     y10 = tl.zeros((BM, BN), tl.float32)
     y11 = tl.zeros((BM, BN), tl.float32)
     total = tl.zeros((BM, BN), tl.float32)
-    # One loop over points and channels, so that loads run ahead from each point into the next.
+    # One loop over points and channels, so that loads of the next point are in flight early.
     for step in tl.range(16 * BLOCKS_C):
         point = step // BLOCKS_C
         c = step % BLOCKS_C * BK + tl.arange(0, BK)
@@ -138,7 +139,7 @@ def _sums_of_taps(
     X_N: tl.constexpr, X_C: tl.constexpr, X_H: tl.constexpr, X_W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):
     # fmt: on
-    """The pixels whose first tap reads at (h, v), in fp32, as the convolution is defined."""
+    """The pixels whose first tap reads at (h, v), in fp32, by the definition of a convolution."""
     total = tl.zeros((BM, BN), tl.float32)
     for tap in tl.range(9):
         h_read = h + tap // 3
@@ -162,7 +163,7 @@ def _write(
     BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
 ):
     # fmt: on
-    """y = activation(total + residual + bias) at the pixels (n, p, q), where they are in the image, and channels k."""
+    """y = activation(total + residual + bias) at the pixels (n, p, q) inside the image, and channels k."""
     at = outer(n * Y_N + p * Y_P + q * Y_Q, k * Y_K, Y_PLANES)
     real = there & (p < P) & (q < Q)
     kept = tl.expand_dims(real, 0 if Y_PLANES else 1) & tl.expand_dims(k < K, 1 if Y_PLANES else 0)
@@ -190,15 +191,15 @@ def winograd(
     # fmt: on
     """y = activation(conv(x, w) + residual + bias), by 3xTF32 from the transformed input ``points``.
 
-    ``w`` is the transformed weight, 16 K PITCH, where it is PACKED rounded to TF32 with the rest behind; behind that,
-    the weight itself, 9 C K.
+    ``w`` is the transformed weight, 16 K PITCH; if PACKED, rounded to TF32 with the remainder after it; then the weight
+    itself, 9 C K.
     """
     wait_for_the_kernel_ahead(OVERLAPS)
     T: tl.constexpr = N * ROWS * COLUMNS
     TILES_M: tl.constexpr = (T + BM - 1) // BM
     TILES_N: tl.constexpr = (K + BN - 1) // BN
 
-    # Neighbouring programs share GROUP_M row tiles, whose points then stay in the cache.
+    # Neighbouring programs share GROUP_M row tiles, whose points stay in the cache.
     program = tl.program_id(0)
     group = program // (GROUP_M * TILES_N)
     within = program % (GROUP_M * TILES_N)
@@ -213,9 +214,9 @@ def winograd(
     pixels = _sums_of_points(points + t_read * PITCH, w + k_read * PITCH, T, K, PITCH, PACKED, BM, BN, BK)
     n, p, q = _place(t_read, ROWS, COLUMNS, WIDE)
 
-    # The transforms spread what is not finite over its patch, and may overflow where the definition does not. The rare
-    # tile that has lost something by that is computed as the definition says, a few channels at a time: more would take
-    # registers that the frequent tiles could not have either.
+    # The transforms spread numbers that are not finite over a patch, and may overflow where the definition does not.
+    # Such tiles are rare and are computed by the definition, a few channels at a time: more would take registers from
+    # the frequent tiles.
     lost = 0.0 * pixels[0] + 0.0 * pixels[1] + 0.0 * pixels[2] + 0.0 * pixels[3] != 0.0
     if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
         FEW: tl.constexpr = 16

@@ -1,4 +1,4 @@
-"""Winograd's convolution: what it serves, its patches and tiles, and what is launched."""
+"""Winograd's convolution: supported problems, patches, tiles, launches."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ from convwright.core.problem import ConvProblem
 KERNEL = "winograd"
 NAME = f"triton/{KERNEL}"
 
-# None in TF32 by itself: rounding behind the transforms errs 1.7 times as much as ahead of them, up to 2.3 times at the
-# worst place, and so little is left to multiply then that reading it takes as long.
+# No plain TF32: rounding after the transforms errs 1.7 times as much as before them, and up to 2.3 times at the worst
+# place; and then so little is multiplied that reading takes as long.
 ALGORITHMS = tuple(each for each in algorithms_of(KERNEL, DType.FP32) if each.arithmetic is Arithmetic.TF32X3)
 
 
 _MOST_TILES = 2
-# Of fewer channels the transforms take as long as the products that they save.
+# With fewer channels the transforms take as long as the products that they save.
 _LEAST_CHANNELS = 16
 _MOST_POINTS_BYTES = 2**30
-# Times as long as what an implicit GEMM takes at its best, most of which it reaches, unless there are few channels.
+# Times the estimate of an implicit GEMM at its best, most of which it reaches, unless there are few channels.
 _HOPELESS = 2.0
-# Of a program that transforms the input: numbers of a point, and channels of these. Its warps are in proportion, and
-# each thread has as many numbers.
+# For a program that transforms the input: numbers of a point, and channels of these. Warps are in proportion, so that
+# each thread has equally many numbers.
 _POINTS, _CHANNELS, _CHANNELS_OF_PLANES = 512, 64, 32
 _POINTS_OF_PLANES = 1024
 _POINTS_OF_A_WARP = 128
 
 
 def offers(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
-    """Every configuration worth trying, or why the algorithm cannot serve."""
+    """Every configuration worth trying, or the reason why the algorithm does not support the problem."""
     refused = refusal_reason(problem)
     for algorithm in ALGORITHMS:
         reason = refused or _slow_reason(problem, device, algorithm)
@@ -78,15 +78,15 @@ def candidate_of(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> Cand
 
 
 def cycles_of(candidate: Candidate, device: DeviceFacts) -> float:
-    """What its tiles estimate that the busiest multiprocessor takes."""
+    """Estimated cycles of the busiest multiprocessor."""
     packed = algorithm_of(candidate, KERNEL).packed
     return cycles(Tile.of(candidate), candidate.problem, device, packed=packed)
 
 
 def refusal_reason(problem: ConvProblem) -> str | None:
-    """Why the kernels cannot compute ``problem``, or None where they can."""
+    """Why the kernels cannot compute ``problem``; None if they can."""
     if problem.direction is not Direction.FORWARD:
-        return f"computes the forward direction, not {problem.direction}"
+        return f"computes only the forward direction, got {problem.direction}"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (DType.FP32,))
@@ -100,42 +100,43 @@ def refusal_reason(problem: ConvProblem) -> str | None:
 
 def _window_reason(problem: ConvProblem) -> str | None:
     if problem.rank != 2:
-        return f"serves 2 spatial dimensions, got {problem.rank}"
+        return f"needs 2 spatial dimensions, got {problem.rank}"
     if problem.taps != (3, 3):
-        return f"serves 3x3 taps, got {'x'.join(map(str, problem.taps))}"
+        return f"needs 3x3 taps, got {'x'.join(map(str, problem.taps))}"
     for name, sizes in {"stride": problem.stride, "dilation": problem.dilation}.items():
         if any(size != 1 for size in sizes):
-            return f"serves {name} 1, got {sizes}"
+            return f"needs {name} 1, got {sizes}"
     if min(problem.c, problem.k) < _LEAST_CHANNELS:
-        return f"serves at least {_LEAST_CHANNELS} input and output channels, got {problem.c} and {problem.k}"
+        return f"needs at least {_LEAST_CHANNELS} input and output channels, got {problem.c} and {problem.k}"
     return None
 
 
 def _transformed_reason(problem: ConvProblem) -> str | None:
     if points_bytes(problem) > _MOST_POINTS_BYTES:
-        return f"transforms inputs into at most 2^30 bytes, got {points_bytes(problem):,}"
+        return f"needs a transformed input of at most 2^30 bytes, got {points_bytes(problem):,}"
     if prepared_numbers(problem) >= MOST_ELEMENTS:
-        return f"transforms weights into at most 2^30 numbers, got {prepared_numbers(problem):,}"
+        return f"needs a transformed weight of at most 2^30 numbers, got {prepared_numbers(problem):,}"
     return None
 
 
 def _slow_reason(problem: ConvProblem, device: DeviceFacts, algorithm: Algorithm) -> str | None:
-    """Why what the kernels can compute cannot win: the products of 16 points, one after another, in few tiles."""
+    """Why the kernels cannot win although they could compute the problem: products of 16 points, one after another, in
+    few tiles."""
     (best,) = best_tiles(problem, device, packed=algorithm.packed, count=1)
     ratio = cycles(best, problem, device, packed=algorithm.packed) / implicit_gemm_cycles(problem, device)
     if ratio <= _HOPELESS:
         return None
-    return f"takes {ratio:.1f} times as long as an implicit GEMM may, by estimate, in {tiles_of(best, problem)} tiles"
+    return f"takes about {ratio:.1f} times as long as an implicit GEMM, in {tiles_of(best, problem)} tiles"
 
 
-# The patches of 2x2 output pixels that Winograd's transforms take an image apart into, and what they take.
+# The patches of 2x2 output pixels of Winograd's transforms, and their memory.
 
-POINTS = 16  # of a patch, each of which is a product of its own
+POINTS = 16  # of a patch, each with its own product
 _CHANNELS_AT_ONCE = 4
 
 
 def rows_and_columns(problem: ConvProblem) -> tuple[int, int]:
-    """Of patches in an image, where the last of them may reach beyond it."""
+    """Rows and columns of patches in an image. The last may extend beyond it."""
     rows, columns = (-(-size // 2) for size in problem.y.shape[2:])
     return rows, columns
 
@@ -152,44 +153,44 @@ def pitch(problem: ConvProblem) -> int:
 
 
 def points_bytes(problem: ConvProblem) -> int:
-    """What the transformed input takes."""
+    """Bytes of the transformed input."""
     return POINTS * patch_count(problem) * pitch(problem) * 4
 
 
 def prepared_numbers(problem: ConvProblem) -> int:
-    """Most that a prepared weight has: both parts of the transformed one, and the weight itself."""
+    """The most numbers of a prepared weight: both parts of the transformed one, and the weight itself."""
     return problem.k * (2 * POINTS * pitch(problem) + 9 * problem.c)
 
 
 def products(problem: ConvProblem) -> int:
-    """Multiplications of the products. Patches are counted whole; the transforms are not counted."""
+    """Multiplications of the products, with whole patches and without transforms."""
     return POINTS * patch_count(problem) * problem.c * problem.k
 
 
-# Configurations, and how long each should take.
+# Configurations and their estimated times.
 
 _MOST_OF_A_THREAD = 256  # registers
 
-# A thread holds six tiles of sums, so larger tiles spill. The limit lets a third block fit on a multiprocessor.
+# A thread holds six tiles of sums, so larger tiles spill. The limit allows a third block per multiprocessor.
 TILES = (
     Tile(128, 64, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(64, 32, 32, 4, 4, regs=168), Tile(32, 64, 32, 4, 3),
 )  # fmt: skip
 
 
 def tiles_of(tile: Tile, problem: ConvProblem) -> int:
-    """How many blocks compute the output."""
+    """The number of blocks that compute the output."""
     return -(-patch_count(problem) // tile.bm) * -(-problem.k // tile.bn)
 
 
 def best_tiles(problem: ConvProblem, device: DeviceFacts, *, packed: bool, count: int) -> tuple[Tile, ...]:
-    """The ``count`` tiles that should be fastest, by estimate, the best first."""
+    """The ``count`` tiles with the lowest estimates, best first."""
     limit = shared_limit(device)
     fitting = [tile for tile in TILES if tile.shared_bytes(4, split=packed) <= limit]
     return tuple(sorted(fitting, key=lambda tile: cycles(tile, problem, device, packed=packed))[:count])
 
 
 def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: bool) -> float:
-    """A rough time of both kernels: good enough to drop what cannot win."""
+    """A rough time of both kernels, good enough to drop tiles that cannot win."""
     sms = sm_count(device)
     each = -(-tiles_of(tile, problem) // sms)
     fitting = max(1, shared_limit(device) // tile.shared_bytes(4, split=packed))
@@ -203,16 +204,16 @@ def cycles(tile: Tile, problem: ConvProblem, device: DeviceFacts, *, packed: boo
 
 
 def implicit_gemm_cycles(problem: ConvProblem, device: DeviceFacts) -> float:
-    """What the same arithmetic takes without transforms, were all multiprocessors busy with nothing else."""
+    """The time of the same arithmetic without transforms, with all multiprocessors busy."""
     products = 9 * pixel_count(problem) * problem.c * problem.k
     return products / (sm_count(device) * products_per_cycle(Arithmetic.TF32X3, 64)) + BLOCK_CYCLES
 
 
-# What is launched.
+# Launches.
 
 
 def transform_blocks(problem: ConvProblem) -> int:
-    """How many programs the launch that transforms the input needs."""
+    """The number of programs that transform the input."""
     bt, bc = _transform_tile(problem)
     return -(-patch_count(problem) // bt) * -(-pitch(problem) // bc)
 
@@ -223,7 +224,7 @@ def transform_warps(problem: ConvProblem) -> int:
 
 
 def transform_constants(problem: ConvProblem) -> dict[str, int | bool]:
-    """What the kernel that transforms the input is compiled for."""
+    """Compile-time constants of the kernel that transforms the input."""
     bt, bc = _transform_tile(problem)
     told = _common_constants(problem)
     needed = ("N", "C", "H", "W", "ROWS", "COLUMNS", "X_N", "X_C", "X_H", "X_W", "X_PLANES", "TOP", "LEFT", "WIDE")
@@ -231,7 +232,7 @@ def transform_constants(problem: ConvProblem) -> dict[str, int | bool]:
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
-    """What the kernel of the products is compiled for."""
+    """Compile-time constants of the product kernel."""
     told = _common_constants(problem) | arithmetic_constants(algorithm, tile)
     needed = (
         "N", "C", "H", "W", "K", "P", "Q", "ROWS", "COLUMNS", "X_N", "X_C", "X_H", "X_W",
@@ -249,7 +250,7 @@ def _common_constants(problem: ConvProblem) -> dict[str, int | bool]:
 
 
 def _transform_tile(problem: ConvProblem) -> tuple[int, int]:
-    """Patches by channels: in planes more patches, which are read side by side."""
+    """Patches by channels. For NCHW, more patches, which are read contiguously."""
     planes = is_in_planes(problem.x)
     points, most = (_POINTS_OF_PLANES, _CHANNELS_OF_PLANES) if planes else (_POINTS, _CHANNELS)
     bc = min(most, power_of_two(pitch(problem)))
@@ -257,8 +258,7 @@ def _transform_tile(problem: ConvProblem) -> tuple[int, int]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCall]:
-    """What the driver is asked to launch for ``candidate``: the input's transform, the products, and the weight's
-    transform."""
+    """The kernels to launch: the input's transform, the products, and the weight's transform."""
     from convwright.backends.triton.winograd.kernel import transformed_input, winograd
 
     problem, tile = candidate.problem, Tile.of(candidate)
@@ -267,8 +267,8 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCa
         transformed_input, {"x": x, "points": WORKSPACE}, transform_constants(problem), transform_blocks(problem),
         transform_warps(problem), 1,
     )  # fmt: skip
-    # The residual lies as the output does, and a prepared weight as ``prepare`` has laid it; of the bias, whose loads
-    # are few, nothing is assumed.
+    # The residual has the output's layout, and a prepared weight the layout of ``prepare``. The bias needs few loads,
+    # so no alignment is assumed.
     bias = problem.dtype.value, problem.dtype.nbytes
     pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
     algorithm = algorithm_of(candidate, KERNEL)

@@ -1,4 +1,4 @@
-"""Winograd's convolution made ready for one problem."""
+"""The plan of Winograd's convolution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WinogradPlan(SequencePlan):
 
     @staticmethod
     def packed_shape(candidate: Candidate) -> tuple[int, ...]:
-        """The weight transformed, as 16 K C padded in C, perhaps split; behind it the weight itself, as 9 C K."""
+        """The transformed weight, as 16 K C padded in C, possibly split; after it the weight itself, as 9 C K."""
         problem, parts = candidate.problem, 2 if algorithm_of(candidate, KERNEL).packed else 1
         return (problem.k * (parts * POINTS * pitch(problem) + 9 * problem.c),)
 
