@@ -100,7 +100,7 @@ def test_what_it_raises_is_its_failure() -> None:
     wanted = r"must return a tensor of torch.float32 (2, 8, 64, 64) on cpu, got"
     for name, said in (
         ("unlucky", "raised ValueError: no luck (test_user_kernels.py, line "),
-        ("nothing", ": its function must return what computes, got None"),
+        ("nothing", ": its `run` must return a function, got None"),
         ("other", f"{wanted} torch.float64 (2, 8, 64, 64) on cpu"),
         ("number", f"{wanted} int"),
     ):
@@ -113,7 +113,9 @@ def test_another_process_does_not_know_it() -> None:
     candidate, facts = found()[0]["user/right"].finding.candidate, device_facts("cpu")
     search = SearchInput(candidate.problem, facts, Policy(), None, {}, Mode.QUICK, Budget(1e6))
     (told,) = isolation.measure_candidates([candidate], search)
-    assert told.note == "was not measured: it is registered in this process, and candidates are measured in another"
+    assert (
+        told.note == "was not measured: it is registered only in this process, but candidates are measured in another"
+    )
     assert not is_compiled_apart(candidate)
     assert pickle.loads(pickle.dumps(candidate)) == candidate  # it holds no function
 
@@ -196,16 +198,16 @@ def test_reasons_why_it_does_not_serve() -> None:
     rows, refused = found()
     assert not any(name.startswith("user/") for name in rows)
     for name, said in (
-        ("no", "does not serve this problem"), ("reason", "sums of 17 only"),
+        ("no", "does not support this problem"), ("reason", "sums of 17 only"),
         ("broken", "its `serves` raised KeyError: 'axis' (test_user_kernels.py, line "),
         ("forgetful", "its `serves` must return True, False or a reason, got None"), ("gpu", "runs on cuda, this is "),
-        ("last", "takes nhwc, and `a` has strides (32768, 4096, 64, 1)"),
+        ("last", "needs operands in nhwc, got strides (32768, 4096, 64, 1) of `a`"),
         ("scratch", "its `workspace_bytes` raised AttributeError"),
     ):  # fmt: skip
         assert refused[f"user/{name}"].startswith(said), refused
     with pytest.raises(Refused, match=r"user/reason cannot compute .*: sums of 17 only"):
         cw.plan(SIXTEEN, device="cpu", algorithm="user/reason")
-    assert "runs where it is registered, not on NVIDIA H200" in {
+    assert "needs a device of this machine, got NVIDIA H200" in {
         refusal.reason for refusal in cw.find(SIXTEEN, device="h200", mode="heuristic", store="none").refusals
     }
 

@@ -23,7 +23,7 @@ from convwright.measuring.ranges import Ranged
     ("text", "words"),
     [
         ("ic4iw9oc4kw3", "got 1"),
-        ("ic4ih9oc4kh3 dir:backward_data", "not backward_data"),
+        ("ic4ih9oc4kh3 dir:backward_data", "got backward_data"),
         ("ic4ih9oh9oc4kh2ph0", "(0, 1)"),
         ("ic4ih9oc4kh3 flip:1", "flip=1"),
         ("ic4ih9oc4kh3 ep:bias", "got bias"),

@@ -76,8 +76,8 @@ def test_a_nan_is_kept_unless_the_relu_is_fused() -> None:
     ("text", "words"),
     [
         ("ic4iw9oc4kw3", "got 1"),
-        ("ic4ih9oc4kh3 dt:fp64", "not fp64"),
-        ("ic4ih9oc4kh3 dir:backward_weight", "not backward_weight"),
+        ("ic4ih9oc4kh3 dt:fp64", "got fp64"),
+        ("ic4ih9oc4kh3 dir:backward_weight", "got backward_weight"),
         ("ic4ih9oh9oc4kh2ph0", "(0, 1)"),
         ("ic4ih9oc4kh3 ep:residual+silu", "got silu"),
         ("ic4ih9oc4kh3", "needs an activation to fuse, got none"),

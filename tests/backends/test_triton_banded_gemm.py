@@ -41,13 +41,13 @@ LAYERS = (
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g32mb2ic32ih28oc32kh5ph2", "serves filters of at least 36 taps, got 25"),
-        ("g16mb2ic32ih28oc32kh7ph3", "serves one input channel in a group, got 2"),
+        ("g32mb2ic32ih28oc32kh5ph2", "needs at least 36 taps, got 25"),
+        ("g16mb2ic32ih28oc32kh7ph3", "needs one input channel per group, got 2"),
         ("g32mb2ic32ih28oc32kh7ph3 tag:nhwc", "needs stride 1 along the width of `input`, got 32"),
-        ("g32mb2ic32id9ih9oc32kd7kh7pd3ph3", "serves 1 or 2 spatial dimensions, got 3"),
-        ("g32mb0ic32ih28oc32kh7ph3", "got a batch of 0"),
+        ("g32mb2ic32id9ih9oc32kd7kh7pd3ph3", "needs 1 or 2 spatial dimensions, got 3"),
+        ("g32mb0ic32ih28oc32kh7ph3", "needs a batch of at least 1, got 0"),
         ("g32mb2ic32ih28oc32kh7ph3 ep:accumulate", "does not fuse accumulate"),
-        ("g32mb2ic32iw999oc32kw300", "serves windows of fewer columns"),
+        ("g32mb2ic32iw999oc32kw300", "supports only fewer taps"),
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
@@ -60,8 +60,8 @@ def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g32mb2ic32ih28oc32kh7ph3", "computes fp16, bf16, not fp32"),
-        ("g32mb2ic32ih28oc64kh7ph3 dt:fp16 dir:backward_data", "of one output channel in a group, got 2"),
+        ("g32mb2ic32ih28oc32kh7ph3", "computes only fp16, bf16, got fp32"),
+        ("g32mb2ic32ih28oc64kh7ph3 dt:fp16 dir:backward_data", "one output channel per group for a gradient, got 2"),
         ("g32mb2ic32ih28oc32kh7ph3sh2 dt:fp16 dir:backward_data", "stride (2, 2): between the elements of dy"),
         ("g32mb2ic32ih28oc32kh7ph9 dt:fp16 dir:backward_data", "reaches further than the filter"),
         ("g32mb2ic32ih28oc32kh7ph3 dt:fp16 dir:backward_data ep:relu", "does not fuse relu"),

@@ -59,11 +59,11 @@ def refusal(problem: ConvProblem, device: DeviceFacts = H200) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mb2ic64ih9oc64kh3", "computes fp16, bf16, not fp32"),
-        ("g2mb2ic64ih9oc64kh3 dt:fp16", "serves `groups` = 1, got 2"),
-        ("mb2ic20ih9oc64kh3 dt:fp16", "serves multiples of 8 input channels, got 20"),
-        ("mb2ic64ih99oc64kh3sh9 dt:fp16", "serves strides up to 8, got 9x9"),
-        ("mb0ic64ih9oc64kh3 dt:fp16", "got a batch of 0"),
+        ("mb2ic64ih9oc64kh3", "computes only fp16, bf16, got fp32"),
+        ("g2mb2ic64ih9oc64kh3 dt:fp16", "needs `groups` = 1, got 2"),
+        ("mb2ic20ih9oc64kh3 dt:fp16", "needs a multiple of 8 input channels, got 20"),
+        ("mb2ic64ih99oc64kh3sh9 dt:fp16", "needs strides of at most 8, got 9x9"),
+        ("mb0ic64ih9oc64kh3 dt:fp16", "needs a batch of at least 1, got 0"),
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:
@@ -76,8 +76,8 @@ def test_what_the_copy_engine_cannot_bring_is_refused() -> None:
         spec: TensorSpec = getattr(LAYER, role)
         return replace(LAYER, **{role: replace(spec, **changed)})
 
-    assert "that `weight` begins at a multiple of 16 bytes, got 8" in refusal(other("w", alignment=8))
-    assert "that `input` begins at a multiple of 16 bytes, got 2" in refusal(other("x", alignment=2))
+    assert "`weight` aligned to 16 bytes, got 8" in refusal(other("w", alignment=8))
+    assert "`input` aligned to 16 bytes, got 2" in refusal(other("x", alignment=2))
     assert "needs a channels-last `input`" in refusal(ConvProblem.parse("mb32ic256ih14oc256kh3ph1 dt:fp16"))
 
 

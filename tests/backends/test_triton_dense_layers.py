@@ -39,7 +39,7 @@ def test_a_cpu_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "dtype", "words"),
-    [(Layers(1, 5, (1,), 2), DType.FP32, "up to 4 channels each"), (LAYERS, DType.FP64, "stored in 32 bits or 16")],
+    [(Layers(1, 5, (1,), 2), DType.FP32, "at most 4 channels each"), (LAYERS, DType.FP64, "in fp32, fp16 or bf16")],
 )
 def test_a_refusal_says_what_is_served(layers: Layers, dtype: DType, words: str) -> None:
     with pytest.raises(Refused, match=words):

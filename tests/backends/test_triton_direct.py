@@ -33,22 +33,22 @@ def offered(problem: ConvProblem) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g2ic16ih9oc34kh3", "or more that sum up at most 64 products, got 17 that sum up 72"),
-        ("ic8ih9oc2kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8ih9oc17kh3", "at most 16 output channels in a group, or more that sum up at most 64 products, got 17"),
+        ("g2ic16ih9oc34kh3", "or more that sum at most 64 products, got 17 that sum 72"),
+        ("ic8ih9oc2kh3 dt:fp64", "computes only fp16, bf16, fp32, got fp64"),
+        ("ic8ih9oc17kh3", "at most 16 output channels per group, or more that sum at most 64 products, got 17"),
         ("ic8ih99oc1kh65kw1", "at most 64 taps in a column, got 65"),
-        ("ic16ih9oc8kh3sh5 dir:backward_data", "at most 16 remainders by the strides, got 25"),
-        ("ic17ih9oc8kh3 dir:backward_data", "got 17 that sum up 72"),
-        ("ic17ih9oc17kh3sh2 dir:backward_data", "got 17 that sum up 68"),
+        ("ic16ih9oc8kh3sh5 dir:backward_data", "a product of the strides of at most 16, got 25"),
+        ("ic17ih9oc8kh3 dir:backward_data", "got 17 that sum 72"),
+        ("ic17ih9oc17kh3sh2 dir:backward_data", "got 17 that sum 68"),
         ("ic8ih9oc2kh3 dir:backward_data ep:relu+accumulate", "does not fuse relu+accumulate into backward_data"),
         ("ic8ih9oc2kh3 ep:scale", "does not fuse scale"),
         ("ic8ih9oc2kh3 tag:nhwc", "stride 1 along the width of `input`, got 8"),
-        ("g2ic18ih9oc4kh3 tag:nhwc", "at most 8 input channels in a group with channels last, got 9"),
+        ("g2ic18ih9oc4kh3 tag:nhwc", "at most 8 input channels per group with channels last, got 9"),
         (
             "g2ic8ih9oc4kh3 tag:x=nhwc,w=nchw,y=nchw",
             "or along the channels of both, got (648, 1, 72, 8) and (196, 49, 7, 1)",
         ),
-        ("mb0ic8ih9oc2kh3", "got a batch of 0"),
+        ("mb0ic8ih9oc2kh3", "needs a batch of at least 1, got 0"),
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:

@@ -44,10 +44,10 @@ SMALL = ConvProblem.parse("g4mb2ic4ih9oc4kh3ph1 dir:backward_weight")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("g2ic8ih9oc34kh3", "at most 16 output channels in a group, got 17"),
-        ("g8ic8ih9oc8kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic8ih29oc16kh7", "at most 400 weights for each plane of an input channel, got 784"),
-        ("mb0g8ic8ih9oc8kh3", "got a batch of 0"),
+        ("g2ic8ih9oc34kh3", "at most 16 output channels per group, got 17"),
+        ("g8ic8ih9oc8kh3 dt:fp64", "computes only fp16, bf16, fp32, got fp64"),
+        ("ic8ih29oc16kh7", "at most 400 weights per plane of an input channel, got 784"),
+        ("mb0g8ic8ih9oc8kh3", "needs a batch of at least 1, got 0"),
         ("g8ic8ih9oc8kh3 ep:accumulate", "does not fuse accumulate into backward_weight"),
         ("mb1ic1ih40000oc1kh1", "got 1,600,000,000"),
     ],

@@ -66,18 +66,18 @@ def offered(problem: ConvProblem, device: DeviceFacts = H200) -> list[Candidate]
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mb32ic9ih56oc64kh3ph1", "serves at most 8 input and at least 8 output channels, got 9 and 64"),
-        ("mb32ic3ih56oc7kh3ph1", "serves at most 8 input and at least 8 output channels, got 3 and 7"),
-        ("g2mb32ic6ih56oc64kh3ph1", "serves `groups` = 1, got 2"),
-        ("mb32ic3ih56oc64kh1", "serves several taps side by side in a row, got 1 with dilation 1"),
-        ("mb32ic3ih56oc64kh3kw1ph1", "serves several taps side by side in a row, got 1 with dilation 1"),
-        ("mb32ic3ih56oc64kh3dh1dw1", "serves several taps side by side in a row, got 3 with dilation 2"),
-        ("mb32ic4iw560oc64kw17", "serves at most 16 taps in a row for 4 channels, got 17"),
-        ("mb32ic5iw560oc64kw9", "serves at most 8 taps in a row for 5 channels, got 9"),
-        ("mb1ic3iw9000oc8kw3", "serves rows of at most 8,192 pixels, got 9,000"),
-        ("mb0ic3ih56oc64kh3ph1", "got a batch of 0"),
-        ("mb400ic3ih1024iw1024oc8kh3ph1", "stages inputs as at most 2^30 numbers, got 3,368,563,200"),
-        ("mb32ic3ih56oc64kh3ph1 dt:fp64", "not fp64"),
+        ("mb32ic9ih56oc64kh3ph1", "needs at most 8 input and at least 8 output channels, got 9 and 64"),
+        ("mb32ic3ih56oc7kh3ph1", "needs at most 8 input and at least 8 output channels, got 3 and 7"),
+        ("g2mb32ic6ih56oc64kh3ph1", "needs `groups` = 1, got 2"),
+        ("mb32ic3ih56oc64kh1", "needs several adjacent taps in a row, got 1 with dilation 1"),
+        ("mb32ic3ih56oc64kh3kw1ph1", "needs several adjacent taps in a row, got 1 with dilation 1"),
+        ("mb32ic3ih56oc64kh3dh1dw1", "needs several adjacent taps in a row, got 3 with dilation 2"),
+        ("mb32ic4iw560oc64kw17", "needs at most 16 taps in a row for 4 channels, got 17"),
+        ("mb32ic5iw560oc64kw9", "needs at most 8 taps in a row for 5 channels, got 9"),
+        ("mb1ic3iw9000oc8kw3", "needs rows of at most 8,192 pixels, got 9,000"),
+        ("mb0ic3ih56oc64kh3ph1", "needs a batch of at least 1, got 0"),
+        ("mb400ic3ih1024iw1024oc8kh3ph1", "needs a staged input of at most 2^30 numbers, got 3,368,563,200"),
+        ("mb32ic3ih56oc64kh3ph1 dt:fp64", "got fp64"),
         ("mb32ic3ih56oc64kh3ph1 ep:accumulate", "does not fuse accumulate"),
     ],
 )
@@ -302,7 +302,7 @@ def test_a_plan_is_read_as_it_was_written(dtype: DType, monkeypatch: pytest.Monk
     assert again.workspace_bytes == plan.workspace_bytes == plan.candidate.workspace_bytes
     assert len(driver.loaded) == 2, "each kernel is loaded once"
     for wrong in ("", "{}", "[]", '["{}"]'):
-        with pytest.raises(BackendError, match=r"that (was|were) kept cannot be read"):
+        with pytest.raises(BackendError, match=r"stored kernels? cannot be read"):
             BACKEND.read(plan.candidate, PRESENT, wrong)
 
 

@@ -52,7 +52,7 @@ def test_a_thread_without_a_context_is_given_that_of_the_device(monkeypatch: pyt
 
 def test_more_blocks_than_a_launch_has_are_refused() -> None:
     call = replace(a_call(), blocks=2**31)
-    with pytest.raises(BackendError, match="needs 2,147,483,648 blocks, a launch has at most"):
+    with pytest.raises(BackendError, match="needs 2,147,483,648 blocks, but a launch has at most"):
         Binary.of(call.compile("sm_90"), call)
 
 
@@ -67,7 +67,7 @@ def test_what_triton_makes_a_trap_of_is_refused() -> None:
     compiled = call.compile("sm_90")
     assert Binary.of(compiled, call).blocks == call.blocks
     told = SimpleNamespace(metadata=Wide(), hash=compiled.hash, asm=compiled.asm)
-    with pytest.raises(BackendError, match="needs 776 columns of tensor memory, there are 512"):
+    with pytest.raises(BackendError, match="needs 776 columns of tensor memory, but there are 512"):
         Binary.of(told, call)
 
 
@@ -76,28 +76,28 @@ def test_what_triton_makes_a_trap_of_is_refused() -> None:
     [
         (
             "mb104ic64ih1024oc21kh1 dt:fp16 tag:nhwc", "boxed-gemm",
-            "writes outputs by offsets below 2^31 where the copy engine cannot take them, got 2,290,089,984 elements",
+            "needs an output below 2^31 elements if the copy engine cannot store it, got 2,290,089,984",
         ),
         (
             "ic40ih8oc16kh1 tag:x=nhwc,w=40/67108864/1/1,y=nhwc", "implicit-gemm",
-            "serves weights that span at most 2^30 elements",
+            "needs a weight that spans at most 2^30 elements",
         ),
         (
             "ic16ih8oc40kh1sh2 tag:x=nhwc,w=67108864/1/1/1,y=nhwc dir:backward_data", "input-gradient",
-            "serves weights that span at most 2^30 elements",
+            "needs a weight that spans at most 2^30 elements",
         ),
         (
             "ic32ih8oc40kh3 tag:x=nhwc,w=67108864/9/3/1,y=nhwc", "winograd",
-            "serves weights that span at most 2^30 elements",
+            "needs a weight that spans at most 2^30 elements",
         ),
         (
             "ic16ih2iw4oc16kh3kw1ph9dh8 dt:fp16 tag:x=536870912/1/268435456/16,w=nhwc,y=nhwc",
             "implicit-gemm",
-            "serves offsets below 2^31, and taps reach 5,100,274,016 elements across an image of `input`",
+            "needs offsets below 2^31, but taps span 5,100,274,016 elements of an image of `input`",
         ),
         (
             "ic3ih40000iw8oc16kh33000kw7", "folded-gemm",
-            "lays at most 1,048,576 numbers for an output channel at once, got 1,056,000",
+            "needs at most 1,048,576 packed weights per output channel, got 1,056,000",
         ),
     ],
 )  # fmt: skip

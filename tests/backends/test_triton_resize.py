@@ -32,8 +32,8 @@ def offered(text: str) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("resize nearest ic8ih4 oh8 dt:fp64", "computes fp32, fp16, bf16, not fp64"),
-        ("resize nearest mb0ic8ih4 oh8", "needs something to compute, got an output of (0, 8, 8, 8)"),
+        ("resize nearest ic8ih4 oh8 dt:fp64", "computes only fp32, fp16, bf16, got fp64"),
+        ("resize nearest mb0ic8ih4 oh8", "needs a non-empty output, got (0, 8, 8, 8)"),
         ("resize nearest ic8iw4 ow8388608", "fewer than 2^23 pixels along a dimension, got 8,388,608 of `y`"),
         ("resize nearest mb2ic8iw4 ow8 tag:x=1099511627776/4/1,y=nchw", "span less than 2^40 bytes"),
     ],

@@ -41,16 +41,16 @@ def offered(problem: ConvProblem) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ic64ih8oc4kh3", "serves at most 32 taps times output channels in a group, got 36"),
-        ("g2ic32ih8oc8kh3", "serves at most 32 taps times output channels in a group, got 36"),
-        ("ic7ih8oc1kh3", "serves at least 8 input channels in a group, got 7"),
-        ("ic1ih8oc7kh3ph1 dir:backward_data", "serves at least 8 input channels in a group, got 7"),
-        ("ic1ih8oc9kh3sh2ph1 dir:backward_data", "gradients of inputs with stride 1, got (2, 2)"),
-        ("mb8ic16oc32ih1kh3sh2ph1 dir:backward_data", "gradients of inputs with stride 1, got (2, 2)"),
-        ("ic9ih8oc1kh3 tag:nhwc", "needs stride 1 along the width of what is read, got 9"),
-        ("ic9ih8oc1kh3 dt:fp64", "computes fp16, bf16, fp32, not fp64"),
-        ("ic9iw9000oc1kw3dw2499", "serves taps of a row that lie nearer to each other, got 5001 columns"),
-        ("mb0ic8ih8oc2kh3", "got a batch of 0"),
+        ("ic64ih8oc4kh3", "needs at most 32 taps times output channels per group, got 36"),
+        ("g2ic32ih8oc8kh3", "needs at most 32 taps times output channels per group, got 36"),
+        ("ic7ih8oc1kh3", "needs at least 8 input channels per group, got 7"),
+        ("ic1ih8oc7kh3ph1 dir:backward_data", "needs at least 8 input channels per group, got 7"),
+        ("ic1ih8oc9kh3sh2ph1 dir:backward_data", "needs stride 1 for an input gradient, got (2, 2)"),
+        ("mb8ic16oc32ih1kh3sh2ph1 dir:backward_data", "needs stride 1 for an input gradient, got (2, 2)"),
+        ("ic9ih8oc1kh3 tag:nhwc", "needs stride 1 along the width of the operand that is read, got 9"),
+        ("ic9ih8oc1kh3 dt:fp64", "computes only fp16, bf16, fp32, got fp64"),
+        ("ic9iw9000oc1kw3dw2499", "needs a narrower row of taps, got 5001 columns"),
+        ("mb0ic8ih8oc2kh3", "needs a batch of at least 1, got 0"),
     ],
 )
 def test_a_refusal_names_what_it_cannot_serve(text: str, words: str) -> None:

@@ -90,11 +90,11 @@ def test_what_a_problem_in_the_table_says_of_itself_stands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     others = {
-        "dt:fp32": "the table is of fp16 with the epilogue bias",
+        "dt:fp32": "the table needs fp16 with the epilogue bias",
         "tag:nchw": "dense in nhwc",
-        "ep:relu": "the table is of fp16 with the epilogue bias",
-        "dir:backward_data": "the table is of forward convolutions",
-        "dir:backward_weight ep:none": "the table is of forward convolutions",
+        "ep:relu": "the table needs fp16 with the epilogue bias",
+        "dir:backward_data": "the table needs forward convolutions",
+        "dir:backward_weight ep:none": "the table needs forward convolutions",
     }
     words = ["--dynamic", "--device", "h200", "--out", str(tmp_path), "--json"]
     words += ["--dtype", "fp16", "--layout", "nhwc", "--epilogue", "bias"]
@@ -151,8 +151,8 @@ def test_an_empty_table_is_told(
         (["--algorithm", "cudnn/gemm[math=tf32]", "--no-tf32"], "computes in tf32, allowed are"),
         (["--algorithm", "cudnn/algo-0", "--direction", "backward_data", "--deterministic"], "is not deterministic"),
         (["--algorithm", "cudnn/fft", "--max-workspace", "8"], "bytes of workspace, 8 are allowed"),
-        (["--epilogue", "gelu"], "a C file fuses residual, bias and relu"),
-        (["--name", "pthread"], "the name pthread is one of the headers"),
+        (["--epilogue", "gelu"], "a C file fuses only residual, bias and relu"),
+        (["--name", "pthread"], "the name pthread is a header"),
     ],
 )
 def test_what_is_named_keeps_to_what_is_asked_for(
@@ -174,7 +174,7 @@ def test_what_is_named_keeps_to_what_is_asked_for(
         (["--dynamic", "--table", "nonsense"], "got 'nonsense'"),
         ([PROBLEM, "--algorithm", "triton/implicit-gemm"], "got 'triton/implicit-gemm'"),
         ([PROBLEM, "--algorithm", "cudnn/nonsense"], "no algorithm here is called 'cudnn/nonsense'"),
-        ([PROBLEM, "--name", "no name"], "the name must be letters"),
+        ([PROBLEM, "--name", "no name"], "the name must have at most 40 letters"),
         ([f"{PROBLEM} dt:fp16", "--dtype", "fp32"], "dt is given twice"),
         ([PROBLEM, "--max-workspace", "-1"], "such as 64MB or 1GiB, got '-1'"),
     ],
@@ -199,4 +199,4 @@ def test_a_gpu_has_to_be_named_where_there_is_none(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err = run(capsys, monkeypatch, PROBLEM, "--out", str(tmp_path))
     assert code == 2
-    assert "PyTorch sees no GPU here" in err
+    assert "PyTorch sees no GPU in this machine" in err

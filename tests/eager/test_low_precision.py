@@ -117,7 +117,7 @@ def test_unmodified_code_gets_what_pytorch_gives() -> None:
         (lambda x, w: cw.find(x, w, direction="backward_data"), "int8 is computed in the forward direction only"),
         (
             lambda x, w: cw.emit_c(f"{SIZES} dt:int8", device="h200"),
-            "a C file computes fp64, .*, not int8",
+            "a C file computes only fp64, .*, got int8",
         ),
     ],
 )

@@ -372,7 +372,7 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
         "mb2ic16ih10oc16kh3ph1 tag:x=nchw@4,w=nchw,y=nchw": "16 bytes",
         "mb0ic16ih10oc16kh3ph1": "empty tensors",
         "mb2000000000ic16ih10oc16kh3ph1": "GB of memory",
-        "mb1ic16ih10oc16kh1sh4294967296": "sizes up to 2,147,483,647, got 4,294,967,296",
+        "mb1ic16ih10oc16kh1sh4294967296": "sizes of at most 2,147,483,647, got 4,294,967,296",
     }
     found = emit_c_dynamic([SIZES[0], *odd, SIZES[0]], device="h200")
     assert len(found.chosen) == 1
@@ -385,24 +385,24 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"epilogue": "gelu"}, "fuses residual, bias and relu .* got the epilogue gelu on forward"),
+        ({"epilogue": "gelu"}, "fuses only residual, bias and relu .* got the epilogue gelu on forward"),
         ({"layout": "strided"}, "layout must be one of nchw, nhwc"),
         ({"dtype": "int4"}, "dtype must be one of"),
-        ({"dtype": "int8"}, "a C file computes fp64, fp32, fp16, bf16, not int8"),
+        ({"dtype": "int8"}, "a C file computes only fp64, fp32, fp16, bf16, got int8"),
         ({"table": "mb2ic16ih10oc16kh3ph1"}, "several problems"),
         ({"table": [3]}, "problems or their texts, got 3"),
         ({"table": [None]}, "problems or their texts, got None"),
-        ({"table": 5}, "`table` must be several problems or their texts, got 5"),
+        ({"table": 5}, "`table` must be a list of problems or their texts, got 5"),
         ({"dtype": None}, "dtype must be one of fp64, .*, got None"),
         ({"dtype": "bf16", "device": "t4"}, "Tesla T4 has no arithmetic for bf16"),
         ({"layout": None}, "layout must be one of nchw, nhwc, got None"),
-        ({"epilogue": None}, r"`epilogue` must be a text, for example 'bias\+relu', got None"),
+        ({"epilogue": None}, r"`epilogue` must be a text such as 'bias\+relu', got None"),
         ({"store": 5}, "`store` must be a Store, its path or URL, or None"),
         ({"device": 5}, "got 5"),
-        ({"name": 5}, "the name must be letters, .* got 5"),
-        ({"name": "pthread"}, "the name pthread is one of the headers"),
+        ({"name": 5}, "the name must have at most 40 letters, .* got 5"),
+        ({"name": "pthread"}, "the name pthread is a header"),
         ({"device": "cpu"}, "NVIDIA GPU"),
-        ({"name": "graph"}, "would make two things be called graph_"),
+        ({"name": "graph"}, "would give two things the name graph_"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: dict[str, Any], words: str) -> None:

@@ -81,7 +81,7 @@ def test_without_a_gpu_there_is_an_error_in_words(kind: str, tmp_path: Path) -> 
     link(write_program(tmp_path), program, "-std=c11", *STRICT, str(tmp_path / "conv.c"))
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 6, done.stderr
-    assert done.stdout.startswith("a call of cuDNN failed; conv_last_failure tells more: cudnnCreate 1001 ")
+    assert done.stdout.startswith("a call of cuDNN failed; conv_last_failure gives the reason: cudnnCreate 1001 ")
     assert "CUDNN_STATUS_NOT_INITIALIZED" in done.stdout
 
 

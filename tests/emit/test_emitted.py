@@ -23,7 +23,7 @@ def test_both_files_are_written_into_a_folder_that_is_made(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["mine.c", "mine.h"])
 def test_a_file_of_somebody_else_stays(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("int main(void) { return 0; }\n")
-    with pytest.raises(BadInput, match=f"{name} is there already and is no file that convwright emitted"):
+    with pytest.raises(BadInput, match=f"{name} exists and was not emitted by convwright"):
         EMITTED.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text().startswith("int main")
@@ -57,7 +57,7 @@ def test_a_link_to_nothing_is_not_followed(name: str, tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     folder.mkdir()
     (folder / name).symlink_to(elsewhere)
-    with pytest.raises(BadInput, match=f"{name} is a link to {elsewhere}, which is not there: remove it or give"):
+    with pytest.raises(BadInput, match=f"{name} is a link to {elsewhere}, which does not exist: remove it or give"):
         EMITTED.write(folder)
     assert not elsewhere.exists()
     assert [path.name for path in folder.iterdir()] == [name]
@@ -77,7 +77,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     before = first.read_text()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / first.name).symlink_to(first)
-    with pytest.raises(BadInput, match=r"mine\.c is a link to .*, outside of the folder: remove it or give another"):
+    with pytest.raises(BadInput, match=r"mine\.c is a link to .*, outside the folder: remove it or give another"):
         EMITTED.write(tmp_path / "folder")
     assert first.read_text() == before
     assert not (tmp_path / "folder" / "mine.h").exists()

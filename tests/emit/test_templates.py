@@ -31,12 +31,12 @@ def test_a_name_is_given_to_everything_public_and_to_nothing_else() -> None:
 
 
 def test_words_are_put_in_their_places_as_they_are() -> None:
-    assert assemble(["data.c"], "other", {"data": "conv_ @x@"}) == ("/* ---- What was asked for ---- */\n\nconv_ @x@\n")
+    assert assemble(["data.c"], "other", {"data": "conv_ @x@"}) == ("/* ---- This problem ---- */\n\nconv_ @x@\n")
 
 
 @pytest.mark.parametrize("name", ["", "9x", "_x", "a-b", "a b", "x" * 41, "ä", "a;"])
 def test_what_is_no_name_in_c_is_bad_input(name: str) -> None:
-    with pytest.raises(BadInput, match="the name must be letters"):
+    with pytest.raises(BadInput, match="the name must have at most 40 letters"):
         assemble(["plan.c"], name, {})
 
 
@@ -46,7 +46,7 @@ def test_a_name_that_is_taken_is_bad_input(name: str) -> None:
     if name == "cudnn_":
         assemble(parts, name, {})
     else:
-        with pytest.raises(BadInput, match=f"two things be called {name}_"):
+        with pytest.raises(BadInput, match=f"two things the name {name}_"):
             assemble(parts, name, {})
 
 
@@ -54,7 +54,7 @@ def test_a_name_that_is_taken_is_bad_input(name: str) -> None:
     "name", ["pthread", "pthread_attr", "timer", "cuda", "CUDNN", "cudnn_status", "string", "stdio"]
 )
 def test_a_name_that_a_header_has_is_bad_input(name: str) -> None:
-    with pytest.raises(BadInput, match=f"the name {name} is one of the headers that a C file includes"):
+    with pytest.raises(BadInput, match=f"the name {name} is a header that a C file includes"):
         assemble(["plan.c"], name, {})
 
 
@@ -78,7 +78,7 @@ def test_every_name_that_would_clash_with_a_header_is_bad_input(language: str) -
     taken = {match[1] or match[2] for match in found if match}
     assert {"pthread", "CUDNN_STATUS"} <= taken
     for name in [*INCLUDED, *taken]:
-        with pytest.raises(BadInput, match="one of the headers"):
+        with pytest.raises(BadInput, match="is a header"):
             check_name(name)
 
 

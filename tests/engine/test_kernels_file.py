@@ -51,7 +51,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     def read(self: TorchPool, made: Candidate, device: DeviceFacts, text: str) -> Plan:
         known.read.append(text)
         if not text.startswith("binary of "):
-            raise BackendError("a kernel that was kept cannot be read")
+            raise BackendError("a stored kernel cannot be read")
         return build(self, made, device)
 
     monkeypatch.setattr(pooling, "_candidate", compiled)

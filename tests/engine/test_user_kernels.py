@@ -63,7 +63,7 @@ def test_loading_needs_the_same_version(folder: Path) -> None:
 
 def test_a_kernel_that_does_not_serve_any_more_is_said(folder: Path) -> None:
     register(serves=False)
-    with pytest.raises(Refused, match=r"user/sixteen cannot compute pointwise .*: does not serve this problem"):
+    with pytest.raises(Refused, match=r"user/sixteen cannot compute pointwise .*: does not support this problem"):
         load(folder, "cpu")
 
 

@@ -1,4 +1,4 @@
-"""What an emitted file says of itself, ahead of everything else."""
+"""The comment at the beginning of an emitted file."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from convwright.emit.emitted import MARK
 from convwright.emit.literals import is_engine
 
 _WIDTH = 116
-_SIZES = "Sizes are batch, channels, space; of a weight k, c / groups, taps. Strides are in elements, in that order."
+_SIZES = "Sizes are batch, channels, space; a weight has k, c / groups, taps. Strides are in elements, in this order."
 _PACKS = (
-    "On the host, cuDNN is told of the operands by a pack of their addresses. The packs of the last 16 different "
-    "sets of addresses are kept, and a run with one of them allocates nothing here; a run with another makes cuDNN "
-    "allocate a pack on the host (4 kB in cuDNN 9.19) in the place of the oldest. What cuDNN allocates on the host "
-    "inside of cudnnBackendExecute is its own affair."
+    "cuDNN reads the operands' addresses from a pack on the host. The packs of the last 16 different "
+    "sets of addresses are kept, and a run with one of them allocates nothing here. A run with other addresses "
+    "replaces the oldest pack, for which cuDNN allocates 4 kB on the host (cuDNN 9.19). cuDNN may also allocate "
+    "on the host inside cudnnBackendExecute."
 )
 _ONE_CALL = (
-    "On the host it is one call of cuDNN's and nothing is allocated here; what cuDNN allocates on the host inside of "
-    "that call is its own affair."
+    "On the host a run is one call of cuDNN and allocates nothing here; cuDNN may allocate on the host inside "
+    "that call."
 )
 
 
 def cudnn_version() -> int:
-    """cuDNN's version as it counts it, 91900 for 9.19.0; 0 where there is none."""
+    """cuDNN's version as cuDNN counts it, 91900 for 9.19.0; 0 without cuDNN."""
     library = load()
     return 0 if isinstance(library, Missing) else library.version
 
 
 def about_plan(name: str, candidate: Candidate, device: DeviceFacts, by: str) -> str:
-    """The comment of a file that computes one convolution."""
-    needs = "told when it is built" if candidate.workspace_bytes is None else f"{candidate.workspace_bytes:,} bytes"
+    """The comment of a file for one convolution."""
+    needs = "known once it is built" if candidate.workspace_bytes is None else f"{candidate.workspace_bytes:,} bytes"
     needs = f"at most {needs}" if candidate.workspace_is_bound else needs
     told = [
         ("problem", candidate.problem.key),
@@ -53,7 +53,7 @@ def about_plan(name: str, candidate: Candidate, device: DeviceFacts, by: str) ->
 def about_cache(
     name: str, problem: ConvProblem, layout: Layout, device: DeviceFacts, rows: int, permissions: Sequence[str]
 ) -> str:
-    """The comment of a file that computes convolutions of any sizes; ``problem`` is any of them."""
+    """The comment of a file for convolutions of any sizes; ``problem`` is any of them."""
     order = {Layout.NCHW: "n c h w, the weight k c r s", Layout.NHWC: "n h w c, the weight k r s c"}[layout]
     epilogue = problem.epilogue
     told = [
@@ -63,7 +63,7 @@ def about_cache(
         ("residual", "as y" if epilogue.residual else "NULL"),
         ("arithmetic", ", ".join(permissions)),
         ("table", f"{rows} sizes, chosen for {device.name}"),
-        ("built for", f"{_version()}; with another, the table's engines give way to the heuristic"),
+        ("built for", f"{_version()}; with another version the heuristic replaces the table's engines"),
     ]
     return comment(name, "convolutions of any sizes", told, _links("libcudart", "POSIX threads (-pthread)"))
 
@@ -79,12 +79,12 @@ def comment(name: str, what: str, told: Iterable[tuple[str, str]], end: str) -> 
 
 
 def adds_zeros(problem: ConvProblem) -> bool:
-    """Whether cuDNN's pattern adds a bias that the problem has not."""
+    """Whether cuDNN's pattern adds a bias that the problem does not have."""
     return bool(problem.epilogue) and not problem.epilogue.bias
 
 
 def on_the_host(*, engines: bool) -> str:
-    """What a run allocates on the host, as lines of a header's comment."""
+    """A run's allocations on the host, as lines of a header's comment."""
     return textwrap.fill(_PACKS if engines else _ONE_CALL, _WIDTH, subsequent_indent="   ")
 
 
@@ -101,8 +101,8 @@ def _version() -> str:
 
 def _condition(name: str, *, engines: bool) -> str:
     if not engines:
-        return "any cuDNN 9 that has the classic API will do"
-    return f"its numbers of engines count for no other, unless this is compiled with -D{name.upper()}_ANY_CUDNN"
+        return "any cuDNN 9 with the classic API works"
+    return f"its engine numbers are not valid for others, unless this is compiled with -D{name.upper()}_ANY_CUDNN"
 
 
 def _links(*libraries: str) -> str:

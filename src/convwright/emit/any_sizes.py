@@ -1,4 +1,4 @@
-"""Convolutions of any sizes as C: what a compiler's runtime calls, with a table of choices and a cache of plans."""
+"""Convolutions of any sizes as C, for a compiler's runtime: a table of choices and a cache of plans."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _REST = (
     "graph.c", "operations.c", "engine.c", "pack.c", "classic.c",
     "kind.c", "sizes.c", "heuristic.c", "cache_parts.c", "data.c", "planning.c", "cache.c",
 )  # fmt: skip
-# Sizes in a call may be as large.
+# The largest size in a call.
 _LARGEST = 2**31 - 1
-_ZEROS = "Zeros for the bias that cuDNN adds go to the device."
-_NO_ZEROS = "On the device it takes what its kernels take."
+_ZEROS = "It allocates zeros on the device for the bias that cuDNN adds."
+_NO_ZEROS = "On the device it allocates only what its kernels take."
 # C has no empty arrays.
 _NO_ROW = f'{{{NO_SIZES}, false, {NO_ENGINE}, {NO_ALGORITHM}, ""}}'
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What is the same for all sizes."""
+    """The properties that all sizes share."""
 
     dtype: DType
     layout: Layout
@@ -62,17 +62,17 @@ class _Kind:
         return ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3), dtype=self.dtype, epilogue=self.epilogue, layout=self.layout)
 
     def objection(self, problem: ConvProblem) -> str | None:
-        """Why ``problem`` is none of this kind, or None where it is."""
+        """Why ``problem`` is not of this kind; None if it is."""
         if problem.rank != 2 or problem.direction is not Direction.FORWARD or problem.flip:
-            return "the table is of forward convolutions in two dimensions"
+            return "the table needs forward convolutions in two dimensions"
         if (problem.dtype, problem.epilogue) != (self.dtype, self.epilogue):
-            return f"the table is of {self.dtype} with the epilogue {self.epilogue}"
+            return f"the table needs {self.dtype} with the epilogue {self.epilogue}"
         if problem.symmetric_padding is None:
-            return f"the table is of padding that is the same on both sides, got {problem.padding}"
+            return f"the table needs equal padding on both sides, got {problem.padding}"
         if problem != problem.in_layout(self.layout):
-            return f"the table is of operands that are dense in {self.layout} and aligned to 16 bytes"
+            return f"the table needs operands that are dense in {self.layout} and aligned to 16 bytes"
         if max(row_sizes(problem)) > _LARGEST:
-            return f"the table is of sizes up to {_LARGEST:,}, got {max(row_sizes(problem)):,}"
+            return f"the table needs sizes of at most {_LARGEST:,}, got {max(row_sizes(problem)):,}"
         return None
 
 
@@ -87,12 +87,12 @@ def emit_c_dynamic(
     policy: Policy | None = None,
     store: Store | Path | str | None = None,
 ) -> EmittedC:
-    """Forward convolutions in two dimensions, of sizes that are told at the call, as a C source file and its header.
+    """Forward convolutions in two dimensions, with sizes given at the call, as a C source file and its header.
 
-    What runs for the sizes of the problems in ``table`` is chosen now, as ``emit_c`` chooses, and written into the
-    file; by default these are all problems of this kind that ``store``, a ``Store``, its path or its URL, knows on
-    ``device``. For other sizes cuDNN's heuristic is asked when they are met, within the arithmetic that ``policy``
-    permits. ``left_out`` of the result says which of the problems have no row, and why.
+    The algorithm for each problem in ``table`` is chosen now, as ``emit_c`` chooses, and written into the file. By
+    default these are all problems of this kind that ``store``, a ``Store``, its path or its URL, has for ``device``.
+    For other sizes the file asks cuDNN's heuristic at their first call, within the arithmetic that ``policy`` allows.
+    ``left_out`` of the result has the problems without a row, and the reasons.
 
     >>> emitted = emit_c_dynamic(["mb1ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc"], dtype="fp16", layout="nhwc", device="h200")
     >>> len(emitted.chosen), "int conv_run(conv_cache *cache, int64_t n" in emitted.header
@@ -111,9 +111,9 @@ def emit_c_dynamic(
 
 
 def _kind_of(dtype: str, layout: str, epilogue: str) -> _Kind:
-    """The kind in a user's words, where it is one that a file can be written for."""
+    """The kind from the user's values; raises if no file can be written for it."""
     if not isinstance(epilogue, str):
-        raise BadInput(f"`epilogue` must be a text, for example 'bias+relu', got {epilogue!r}")
+        raise BadInput(f"`epilogue` must be a text such as 'bias+relu', got {epilogue!r}")
     kind = _Kind(
         DType.parse(dtype) if isinstance(dtype, str) else one_of(DType, "dtype", dtype),
         one_of(Layout, "layout", layout, but=Layout.STRIDED),
@@ -126,9 +126,9 @@ def _kind_of(dtype: str, layout: str, epilogue: str) -> _Kind:
 
 def _asked(table: Iterable[ConvProblem | str]) -> list[ConvProblem]:
     if isinstance(table, str):
-        raise BadInput(f"`table` must be several problems, got one text {table!r}")
+        raise BadInput(f"`table` must be a list of problems, got one text {table!r}")
     if not isinstance(table, Iterable):
-        raise BadInput(f"`table` must be several problems or their texts, got {table!r}")
+        raise BadInput(f"`table` must be a list of problems or their texts, got {table!r}")
     problems = [ConvProblem.parse(each) if isinstance(each, str) else each for each in table]
     for each in problems:
         if not isinstance(each, ConvProblem):
@@ -137,10 +137,10 @@ def _asked(table: Iterable[ConvProblem | str]) -> list[ConvProblem]:
 
 
 def _stored(kind: _Kind, device: DeviceFacts, store: Store) -> Iterator[ConvProblem]:
-    """What the store knows of this kind. Other kinds in it were not asked for, and are no omission."""
+    """The store's problems of this kind. Others in the store are not reported as left out."""
     for known in store.problems():
         if known.device == device.key:
-            with suppress(BadInput):  # what was taken in from elsewhere may be about anything
+            with suppress(BadInput):  # imported findings may be about anything
                 problem = ConvProblem.parse(known.problem)
                 if kind.objection(problem) is None:
                     yield problem
@@ -149,7 +149,7 @@ def _stored(kind: _Kind, device: DeviceFacts, store: Store) -> Iterator[ConvProb
 def _rows(
     problems: Iterable[ConvProblem], kind: _Kind, device: DeviceFacts, policy: Policy, store: Store
 ) -> tuple[tuple[Candidate, ...], tuple[tuple[str, str], ...]]:
-    """A candidate for each of the sizes, and the reasons why there is none."""
+    """A candidate for each size, and the reasons where there is none."""
     rows: dict[tuple[int, ...], Candidate] = {}
     left_out = []
     for problem in problems:
@@ -189,7 +189,7 @@ def _emitted(
 
 
 def _fp32(device: DeviceFacts, *, permitted: bool) -> str:
-    """In words, what fp32 is computed in."""
+    """What fp32 is computed in, as text."""
     if not device.computes(Arithmetic.TF32):
         return f"fp32; {device.name} has no TF32"
     return "TF32 is allowed" if permitted else "TF32 is not allowed"
@@ -198,14 +198,14 @@ def _fp32(device: DeviceFacts, *, permitted: bool) -> str:
 def _kind(problem: ConvProblem, layout: Layout, *, tf32: bool, deterministic: bool) -> str:
     return f"""static const struct problem KIND = {kind_literal(problem)};
 
-/* Whether operands are dense with the channels last in memory, or after the batch. */
+/* Whether operands are NHWC, or NCHW. */
 #define CHANNELS_LAST {"true" if layout is Layout.NHWC else "false"}
 
-/* What a heuristic's engines may do. */
+/* The permissions of the heuristic's engines. */
 #define ALLOWS_TF32 {int(tf32)}
 #define ONLY_DETERMINISTIC {int(deterministic)}
 
-/* Whether cuDNN adds a bias that the problem has not. */
+/* Whether cuDNN adds a bias that the problem does not have. */
 #define ADDS_ZEROS {int(adds_zeros(problem))}"""
 
 
@@ -213,10 +213,10 @@ def _table(rows: tuple[Candidate, ...]) -> str:
     lines = [f"    {row_literal(row)}," for row in rows] or [f"    {_NO_ROW},"]
     return "\n".join(
         [
-            "/* The version of cuDNN by which the table's engines are numbered. */",
+            "/* The version of cuDNN that the table's engine numbers are for. */",
             f"#define CHOSEN_WITH_CUDNN {cudnn_version()}",
             "",
-            "/* n c h w k r s, padding, stride, dilation, groups; which of the two; engine; algorithm; id. */",
+            "/* n c h w k r s, padding, stride, dilation, groups; classic API or not; engine; algorithm; id. */",
             f"#define ROWS {len(rows)}",
             "static const struct row TABLE[] = {",
             *lines,

@@ -1,4 +1,4 @@
-"""Which of cuDNN's candidates a file is to run: the one that is named, or the best that is known."""
+"""The candidate of cuDNN that a file runs: the named one, or the best known."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ AUTO = "auto"
 
 
 def gpu(device: str | DeviceFacts | None) -> DeviceFacts:
-    """The GPU that is asked for, by default the one at hand."""
+    """The requested GPU, by default the one of this machine."""
     facts = device_facts(device)
     if facts.kind != "cuda":
-        asked = "PyTorch sees no GPU here" if device is None else f"got {str(device)!r}"
-        raise BadInput(f"a C file is emitted for an NVIDIA GPU: name one that is elsewhere, such as h200; {asked}")
+        asked = "PyTorch sees no GPU in this machine" if device is None else f"got {str(device)!r}"
+        raise BadInput(f"a C file needs an NVIDIA GPU: give `device` (--device), such as h200; {asked}")
     return facts
 
 
 def check_arithmetic(dtype: DType, device: DeviceFacts) -> None:
-    """Refuse operands that a GPU cannot multiply."""
+    """Raise if a GPU cannot compute operands of ``dtype``."""
     if not device.computes(native_arithmetic(dtype, tf32=False)):
         raise BadInput(f"{device.name} has no arithmetic for {dtype}")
 
 
 def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate called ``algorithm``, or the reason why there is no C for it."""
+    """The candidate called ``algorithm``. Raises with the reason if there is no C for it."""
     if not isinstance(algorithm, str) or not algorithm.startswith(f"{_BACKEND}/"):
         raise BadInput(
-            f"a C file runs an algorithm or an engine of cuDNN's, such as cudnn/gemm or cudnn/engine-48, "
+            f"a C file needs an algorithm or an engine of cuDNN, such as cudnn/gemm or cudnn/engine-48, "
             f"got {algorithm!r}"
         )
     _check(problem, device)
@@ -60,8 +60,8 @@ def by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: P
 
 
 def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """What has this name and does what ``policy`` asks for: what that leaves open refuses nothing that is named. A name
-    without its configuration stands for each of them."""
+    """The candidate with this name that ``policy`` allows; options that the policy leaves open refuse nothing. A name
+    without a configuration matches each of its configurations."""
     known = resolved(policy, problem, device)
     asked = policy if policy.max_workspace_bytes is not None else replace(policy, max_workspace_bytes=maxsize)
     first = named(algorithm, problem, device, known)
@@ -77,16 +77,16 @@ def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts
 
 
 def _forbidden(candidate: Candidate, known: Policy, asked: Policy) -> str | None:
-    """Why what is ``known`` to hold here forbids a candidate that was not measured, or what a user ``asked`` for: where
-    that limits the workspace, a need that is not known may be above the limit."""
+    """Why a candidate that was not measured is forbidden, by the ``known`` limits or by the policy that a user
+    ``asked`` for. If that limits the workspace, an unknown workspace is forbidden."""
     limit = asked.max_workspace_bytes
     if limit is not None and candidate.workspace_bytes is None:
-        return f"needs an amount of workspace that only building it tells, {limit:,} bytes are allowed"
+        return f"needs a workspace that is unknown until it is built, and {limit:,} bytes are allowed"
     return listing.objection(candidate, known)
 
 
 def _check(problem: ConvProblem, device: DeviceFacts) -> None:
-    """Refuse what no file can compute on a device, whatever runs it."""
+    """Raise if no file can compute the problem on a device."""
     check_epilogue(problem)
     reason = too_large(problem, device)
     if reason is not None:
@@ -96,10 +96,10 @@ def _check(problem: ConvProblem, device: DeviceFacts) -> None:
 def best(
     problem: ConvProblem, device: DeviceFacts, policy: Policy, store: Store | Path | str | None
 ) -> tuple[Candidate, str]:
-    """The best of cuDNN's candidates that is known without measuring, and in words how it is known.
+    """The best of cuDNN's candidates without measuring, and how it was chosen, as text.
 
-    What the store has a time of comes first, then engines in cuDNN's own order, then the classic API's algorithms,
-    which have no order.
+    Candidates that the store has times of come first, then engines in cuDNN's order, then algorithms of the classic
+    API, which have no order.
     """
     _check(problem, device)
     found = find(problem, device=device, policy=policy, mode=Mode.HEURISTIC, store=store)
@@ -108,7 +108,7 @@ def best(
     if measured is not None:
         return measured, "by stored measurements"
     permitted = {candidate.id for candidate, _ in listed}
-    # Findings are ranked by the peak of what they compute with, which cuDNN knows better.
+    # Findings are ranked by the peak of their arithmetic; cuDNN's own order is better.
     own = listing.candidates(listing.of_family(f"{_BACKEND}/", problem, device, found.policy))
     engines = (candidate for candidate in own if is_engine(candidate) and candidate.id in permitted)
     engine = next((candidate for candidate in engines if _finalizes(candidate, device)), None)
@@ -116,12 +116,12 @@ def best(
         return engine, "by cuDNN's heuristic"
     algorithms = [candidate for candidate, _ in listed if not is_engine(candidate)]
     if algorithms:
-        return algorithms[0], "as the first that serves"
-    raise Refused(f"nothing of cuDNN's serves {problem.key} on {device.name}: {_why(found, policy)}")
+        return algorithms[0], "as the first that supports it"
+    raise Refused(f"cuDNN cannot compute {problem.key} on {device.name}: {_why(found, policy)}")
 
 
 def _permitted(found: Findings, asked: Policy) -> Iterator[tuple[Candidate, bool]]:
-    """What a file could run and policy allows, in the order of what is known, and whether it was measured."""
+    """Candidates that a file could run and policy allows, best first, each with whether it was measured."""
     for verdict in found.verdicts:
         finding = verdict.finding
         candidate, is_measured = finding.candidate, finding.measurement is not None
@@ -133,7 +133,7 @@ def _permitted(found: Findings, asked: Policy) -> Iterator[tuple[Candidate, bool
 
 
 def _finalizes(candidate: Candidate, device: DeviceFacts) -> bool:
-    """Whether cuDNN makes a plan of what it proposed. For a device elsewhere that was found out at the listing."""
+    """Whether cuDNN finalizes a plan of its proposal. For an absent device the listing has already checked it."""
     if not device.present:
         return True
     try:
@@ -144,12 +144,12 @@ def _finalizes(candidate: Candidate, device: DeviceFacts) -> bool:
 
 
 def _objection(candidate: Candidate) -> str | None:
-    """Why a candidate that Python can run cannot be run on raw pointers, or None where it can."""
+    """Why a candidate that Python can run cannot be run on raw pointers; None if it can."""
     problem = candidate.problem
     if is_engine(candidate) or is_dense(problem.w, filter_layout(problem)):
         return None
     return (
-        f"reads a weight that is dense in {filter_layout(problem)}, and in C nobody packs one that is not; "
+        f"needs a weight that is dense in {filter_layout(problem)}, since C code cannot pack one; "
         f"write w={filter_layout(problem)} in the problem's tag, got strides {problem.w.strides}"
     )
 
@@ -160,6 +160,6 @@ def _why(found: Findings, asked: Policy) -> str:
         return refused.reason
     verdict = next((v for v in found.verdicts if v.finding.candidate.backend == _BACKEND), None)
     if verdict is None:
-        return "it offers nothing"
+        return "it has no candidates"
     candidate = verdict.finding.candidate
     return f"{candidate.id} {_forbidden(candidate, found.policy, asked) or verdict.reason}"

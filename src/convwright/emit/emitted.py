@@ -1,4 +1,4 @@
-"""What was emitted: the text of two files, and what they compute."""
+"""The result of emitting: the text of two files, and their candidates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright.core.record import Record
 from convwright.errors import BadInput
 from convwright.store.streams import writing
 
-# Stands in the first line of each file, so that only such files are ever replaced.
+# Part of the first line of each file. Only files with it are ever replaced.
 MARK = "emitted by convwright"
 
 
@@ -20,8 +20,8 @@ MARK = "emitted by convwright"
 class EmittedC(Record):
     """A C source file and its header.
 
-    ``chosen`` are the candidates that they run, one, or one for each row of the table; ``left_out`` says of each
-    problem that the table was to have why it has no row.
+    ``chosen`` are the candidates that they run, one, or one per row of the table. ``left_out`` has the problems that
+    were requested for the table but have no row, and the reasons.
     """
 
     name: str
@@ -31,10 +31,9 @@ class EmittedC(Record):
     left_out: tuple[tuple[str, str], ...] = ()
 
     def write(self, folder: str | PathLike[str] = ".") -> tuple[Path, Path]:
-        """Write both files into ``folder``, which is made, and return their paths, the source's first.
+        """Write both files into ``folder``, which is created, and return their paths, the source's first.
 
-        What an earlier call wrote is replaced, any other file of that name is not. No link out of the folder is
-        followed.
+        Files of earlier calls are replaced, other files are not. Links that lead out of the folder are not followed.
         """
         if not isinstance(folder, str | PathLike):
             raise BadInput(f"`folder` must be the path of a folder, got {folder!r}")
@@ -56,11 +55,11 @@ class EmittedC(Record):
 def _check_link(path: Path) -> None:
     if not path.is_symlink():
         return
-    leads_to = Path(os.path.realpath(path))  # which takes links in a circle as well
+    leads_to = Path(os.path.realpath(path))  # also resolves circular links
     if not leads_to.exists():
-        raise BadInput(f"{path} is a link to {leads_to}, which is not there: remove it or give another name")
+        raise BadInput(f"{path} is a link to {leads_to}, which does not exist: remove it or give another name")
     if not leads_to.is_relative_to(path.parent.resolve()):
-        raise BadInput(f"{path} is a link to {leads_to}, outside of the folder: remove it or give another name")
+        raise BadInput(f"{path} is a link to {leads_to}, outside the folder: remove it or give another name")
 
 
 def _check_replaceable(path: Path) -> None:
@@ -68,4 +67,4 @@ def _check_replaceable(path: Path) -> None:
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         if MARK not in file.readline():
-            raise BadInput(f"{path} is there already and is no file that convwright emitted: give another name")
+            raise BadInput(f"{path} exists and was not emitted by convwright: give another name")

@@ -1,4 +1,4 @@
-"""Problems and candidates as C initialisers, of the structs in ``c/problem.c``, ``c/graph.c`` and ``c/classic.c``."""
+"""Problems and candidates as C initialisers of the structs in ``c/problem.c``, ``c/graph.c`` and ``c/classic.c``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MATH_TYPE = {
 _FORMAT = {Layout.NCHW: "CUDNN_TENSOR_NCHW", Layout.NHWC: "CUDNN_TENSOR_NHWC"}
 _FUSED = (Activation.NONE, Activation.RELU)
 _ENGINE = "engine-"
-# What stands where there is none.
+# Placeholders in rows that lack these.
 NO_SIZES, NO_ENGINE = "{" + ", ".join("0" * 14) + "}", "{0, 0, {{0, 0}}}"
 NO_ALGORITHM = "{0, CUDNN_DEFAULT_MATH, CUDNN_TENSOR_NCHW}"
 _NOTHING = GraphTensor((0,), (0,), 0, DType.FP32)
@@ -51,7 +51,7 @@ def problem_literal(candidate: Candidate) -> str:
 
 
 def kind_literal(problem: ConvProblem) -> str:
-    """What is the same for all sizes of a dynamic convolution, as ``struct problem``."""
+    """The properties that all sizes of a dynamic convolution share, as ``struct problem``."""
     return _problem(problem, dict.fromkeys(("x", "w", "y", "bias"), _NOTHING), sized=False)
 
 
@@ -61,16 +61,16 @@ def choice_literal(candidate: Candidate) -> str:
 
 
 def check_dtype(dtype: DType) -> None:
-    """Refuse what no file here can be told of."""
+    """Raise if C files do not support the dtype."""
     if dtype not in _DATA_TYPE:
-        raise BadInput(f"a C file computes {', '.join(_DATA_TYPE)}, not {dtype}")
+        raise BadInput(f"a C file computes only {', '.join(_DATA_TYPE)}, got {dtype}")
 
 
 def check_epilogue(problem: ConvProblem) -> None:
-    """Refuse an epilogue that no template writes."""
+    """Raise if no template computes the epilogue."""
     if has_extended_epilogue(problem) or problem.epilogue.activation not in _FUSED:
         raise BadInput(
-            "a C file fuses residual, bias and relu behind a forward convolution, "
+            "a C file fuses only residual, bias and relu after a forward convolution, "
             f"got the epilogue {problem.epilogue} on {problem.direction}"
         )
 
@@ -92,7 +92,7 @@ def row_sizes(problem: ConvProblem) -> tuple[int, ...]:
 def _problem(problem: ConvProblem, tensors: Mapping[str, GraphTensor], *, sized: bool = True) -> str:
     check_epilogue(problem)
     epilogue, computed = problem.epilogue, DType.FP64 if problem.dtype is DType.FP64 else DType.FP32
-    # One dimension is computed as two of height 1.
+    # One dimension is computed as two with height 1.
     height = 1 if problem.rank == 1 else 0
     window = {
         "padding before": (*(0,) * height, *(before for before, _ in problem.padding)),
@@ -117,7 +117,7 @@ def _problem(problem: ConvProblem, tensors: Mapping[str, GraphTensor], *, sized:
 
 def _graph_tensors(problem: ConvProblem) -> dict[str, GraphTensor]:
     layout = common_layout(problem)
-    # Some engines read the bias in vectors, whatever alignment they are told.
+    # Some engines read the bias in vectors regardless of its stated alignment.
     bias = TensorSpec((1, problem.k, *(1,) * problem.rank), problem.dtype, alignment=16)
     specs = {"x": problem.x, "w": problem.w, "y": problem.y, "bias": bias}
     return {name: GraphTensor.of(spec, layout) for name, spec in specs.items()}

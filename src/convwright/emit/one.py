@@ -1,4 +1,4 @@
-"""One convolution as C: made once, run on raw pointers, destroyed."""
+"""One convolution as C: created once, run on raw pointers, destroyed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENGINE = ("graph.c", "operations.c", "engine.c", "pack.c")
 _ALGORITHM = ("classic.c",)
 _ZEROS_PARTS = ("device.c", "zeros.c")
 _END = ("data.c", "plan.c")
-_ZEROS = "cuDNN adds a bias where the problem has none: {bytes:,} bytes of zeros are allocated on the device, too."
+_ZEROS = "cuDNN adds a bias that the problem does not have: {bytes:,} bytes of zeros are allocated on the device, too."
 
 
 def emit_c(
@@ -33,12 +33,12 @@ def emit_c(
     policy: Policy | None = None,
     store: Store | Path | str | None = None,
 ) -> EmittedC:
-    """A convolution of cuDNN's as a C source file and its header, which need neither Python nor PyTorch.
+    """A convolution of cuDNN as a C source file and its header, which need neither Python nor PyTorch.
 
-    ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API, which has to keep to what
-    ``policy`` says; "auto" is the best that ``store``, a ``Store``, its path or its URL, knows under ``policy``, or
-    else the first that cuDNN's heuristic proposes. ``device`` is the GPU that the file will run on, here or elsewhere.
-    ``name`` is what the files are called, and what every name in the header begins with.
+    ``algorithm`` is an algorithm of cuDNN's classic API or an engine of its graph API that ``policy`` allows. "auto" is
+    the best that ``store``, a ``Store``, its path or its URL, has under ``policy``, or else the first that cuDNN's
+    heuristic proposes. ``device`` is the GPU that the file will run on; it need not be in this machine. ``name`` is the
+    name of the files, and the prefix of every name in the header.
 
     >>> emitted = emit_c("mb32ic64ih56oc64kh3ph1 dt:fp16 tag:nhwc ep:bias+relu", device="h200")
     >>> "int conv_run(conv_plan *plan, const void *first" in emitted.header
@@ -59,7 +59,7 @@ def emit_c(
 
 
 def emitted(candidate: Candidate, device: DeviceFacts, name: str, by: str) -> EmittedC:
-    """The files that run ``candidate``, which is one of cuDNN's; ``by`` says what chose it."""
+    """The files that run ``candidate``, a candidate of cuDNN; ``by`` says how it was chosen."""
     problem, engine, zeros = candidate.problem, is_engine(candidate), adds_zeros(candidate.problem)
     words = {
         "about": about_plan(name, candidate, device, by),
@@ -82,8 +82,8 @@ static const struct {"graph" if engine else "classic"}_choice CHOICE = {choice_l
 
 #define PLAN(word) {"graph" if engine else "classic"}_##word
 
-/* The version of cuDNN by which the engine is numbered, 0 where none is. */
+/* The version of cuDNN that the engine's number is for, 0 without an engine. */
 #define CHOSEN_WITH_CUDNN {cudnn_version() if engine else 0}
 
-/* Whether cuDNN adds a bias that the problem has not. */
+/* Whether cuDNN adds a bias that the problem does not have. */
 #define ADDS_ZEROS {int(zeros)}"""

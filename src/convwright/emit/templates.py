@@ -1,7 +1,7 @@
-"""The C that is the same in every emitted file, put together and called by the name that is wanted.
+"""The C code that all emitted files share, assembled with the user's name.
 
-It stands in ``c/`` as C, so that it can be read and checked as such. What differs is put in the place of ``@word@``,
-and ``conv``, with which every public name begins there, gives way to the name.
+It is stored in ``c/`` as C, so that it can be read and checked as such. The parts that differ replace ``@word@``, and
+the user's name replaces ``conv``, with which every public name begins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import resources
 from convwright.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-# What the headers that a file includes are called, and what in them begins as a public name here would.
+# Names of headers that a file includes, and names that these declare with the same prefixes.
 _TAKEN = re.compile(
     r"pthread\w*|timer|cuda|cuda_(device_)?runtime(_api)?|cudnn|cudnn_(adv|cnn|graph|knob|ops|rnn|status|version)\w*|"
     r"(builtin|device|driver|library|surface|texture|vector)_types|host_(config|defines)|"
@@ -25,18 +25,18 @@ _WORD = re.compile(r"(?:/\*)?@(\w+)@(?:\*/)?")
 
 
 def assemble(parts: Sequence[str], name: str, words: Mapping[str, str]) -> str:
-    """The files ``parts``, one after the other, with ``words`` in their places and ``name`` for ``conv``."""
+    """The files ``parts``, one after another, with ``words`` inserted and ``name`` for ``conv``."""
     check_name(name)
     template = "\n".join(part(each).strip() + "\n" for each in parts)
     known = set(_IDENTIFIER.findall(template))
     clash = known & {_renamed(each, name) for each in known if each != _renamed(each, name)}
     if clash:
-        raise BadInput(f"the name {name} would make two things be called {min(clash)}: give another")
+        raise BadInput(f"the name {name} would give two things the name {min(clash)}: give another name")
     return _WORD.sub(lambda word: words[word[1]], _renamed(template, name))
 
 
 def header(file: str, name: str, words: Mapping[str, str]) -> str:
-    """The header ``file``, with the codes that are the same in each."""
+    """The header ``file``, with the codes that all headers share."""
     return assemble([file], name, {**words, "codes": assemble(["codes.h"], name, {}).strip()})
 
 
@@ -46,12 +46,12 @@ def part(file: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the beginning of names in C, or is that of names which a file gets from elsewhere."""
+    """Raise if ``name`` cannot begin names in C, or begins names of the included headers."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadInput(f"the name must be letters, digits and underscores, at most 40, a letter first, got {name!r}")
+        raise BadInput(f"the name must have at most 40 letters, digits and underscores, a letter first, got {name!r}")
     if _TAKEN.fullmatch(name):
         raise BadInput(
-            f"the name {name} is one of the headers that a C file includes, or of what they declare: give another"
+            f"the name {name} is a header that a C file includes, or begins a name in one: give another name"
         )
 
 

@@ -140,7 +140,7 @@ def test_one_image_may_be_read_for_all() -> None:
     strides = (0, *dense_strides(problem.x.shape, Layout.NHWC)[1:])
     (refusal,) = listed(ALGORITHM, replace(problem, x=replace(problem.x, strides=strides)), CPU)
     assert isinstance(refusal, Refusal)
-    assert "strides of multiples of 16 bytes in `input`, got 0, 256, 64, 16 elements" in refusal.reason
+    assert "strides of `input` in multiples of 16 bytes, got 0, 256, 64, 16 elements" in refusal.reason
 
 
 def test_operands_that_do_not_fit_the_epilogue_are_named() -> None:

@@ -124,4 +124,4 @@ def test_boxes_that_read_beside_the_output_are_known() -> None:
 def test_fewer_channels_are_refused() -> None:
     (refusal,) = listed(ALGORITHM, posed(Case((2, 8, 5, 7), (16, 8, 3, 3)), DType.FP16), CPU)
     assert isinstance(refusal, Refusal)
-    assert "serves at least 16 input and output channels, got 8 and 16" in refusal.reason
+    assert "needs at least 16 input and output channels, got 8 and 16" in refusal.reason

@@ -169,7 +169,7 @@ def test_what_stands_ahead_has_to_be_given() -> None:
     problem = ConvProblem.parse("g2ic2ih6oc2kh2 dir:backward_weight ep:bias+relu")
     given = operands(problem, 1)
     plan = BACKEND.build(offered(problem, CPU)[0], CPU)
-    with pytest.raises(BadInput, match="takes `db` and `z` beside its operands, got `z`"):
+    with pytest.raises(BadInput, match="needs `db` and `z` besides its operands, got `z`"):
         plan(given[Role.X], given[Role.DY], z=given[Role.Z])
 
 

@@ -103,7 +103,7 @@ def test_a_scale_has_to_be_given() -> None:
     problem = ConvProblem.parse(f"{SIZES} dt:int8 tag:nhwc ep:scale")
     plan = BACKEND.build(offered(problem)[0], CPU)
     given = operands(problem, 0)
-    with pytest.raises(BadInput, match="takes `scale` beside its operands, got nothing"):
+    with pytest.raises(BadInput, match="needs `scale` besides its operands, got nothing"):
         plan(given[Role.X], plan.prepare(given[Role.W]))
 
 

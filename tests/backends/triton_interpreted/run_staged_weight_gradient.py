@@ -332,13 +332,13 @@ def test_operands_that_it_does_not_take_are_named() -> None:
     problem = gradient(PLAIN, DType.FP32)
     given = Operands.of(problem, "cpu", integers=True)
     plan = BACKEND.build(least(problem)[0], CPU)
-    with pytest.raises(BadInput, match=r"built for the epilogue none, got bias$"):
+    with pytest.raises(BadInput, match=r"needs the operands of the epilogue none, got bias$"):
         plan(given.x, given.dy, given.x)
-    with pytest.raises(BadInput, match=r"built for the epilogue none, got residual$"):
+    with pytest.raises(BadInput, match=r"needs the operands of the epilogue none, got residual$"):
         plan(given.x, given.dy, residual=given.x)
 
 
 def test_only_fp32_is_served() -> None:
     offers = listed(ALGORITHM, gradient(PLAIN, DType.FP16), CPU)
     assert [offer.id for offer in offers] == [f"triton/{name}" for name in NAMES]
-    assert all(isinstance(offer, Refusal) and "computes fp32, not fp16" in offer.reason for offer in offers)
+    assert all(isinstance(offer, Refusal) and "computes only fp32, got fp16" in offer.reason for offer in offers)

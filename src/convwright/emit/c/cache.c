@@ -1,4 +1,4 @@
-/* ---- Running it ---- */
+/* ---- Runs ---- */
 
 static int enqueue(conv_cache *cache, struct entry *entry, const void *const *operands, cudaStream_t stream)
 {
@@ -81,7 +81,7 @@ static int grow(struct buffer *buffer, size_t bytes)
     void *larger = NULL;
     if (buffer->bytes >= bytes)
         return CONV_OK;
-    CUDA(cudaStreamSynchronize, (buffer->stream)); /* what was enqueued may still use the old one */
+    CUDA(cudaStreamSynchronize, (buffer->stream)); /* enqueued runs may still use the old one */
     CUDA(cudaMalloc, (&larger, bytes));
     if (buffer->own != NULL)
         (void)cudaFree(buffer->own);

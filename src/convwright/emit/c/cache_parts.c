@@ -1,10 +1,10 @@
-/* ---- What a cache consists of ---- */
+/* ---- The parts of a cache ---- */
 
 #include <pthread.h>
 
 #define BUCKETS 1024
 
-/* A row of the table: what serves these sizes, and what convwright calls it. */
+/* A row of the table: the engine or algorithm for these sizes, and convwright's name of it. */
 struct row {
     conv_sizes sizes;
     bool classic;
@@ -13,7 +13,7 @@ struct row {
     const char *id;
 };
 
-/* One size. It never moves, and what is not planned yet is planned by the first who holds the lock. */
+/* One set of sizes. It never moves. The first thread that holds the lock plans it. */
 struct entry {
     struct entry *next;
     conv_sizes sizes;
@@ -27,7 +27,7 @@ struct entry {
     char words[MOST_WORDS];
 };
 
-/* The workspace of a stream. The lock is held while a run enqueues: the kernels of two runs must not mix. */
+/* The workspace of a stream. A run holds the lock while it enqueues: kernels of two runs must not interleave. */
 struct buffer {
     struct buffer *next;
     cudaStream_t stream;
@@ -36,7 +36,7 @@ struct buffer {
     size_t bytes;
 };
 
-/* One of cuDNN's handles, which serve one thread at a time each. */
+/* A cuDNN handle, which one thread uses at a time. */
 struct lane {
     cudnnHandle_t handle;
     cudaStream_t stream;
@@ -44,7 +44,7 @@ struct lane {
 };
 
 struct conv_cache {
-    pthread_mutex_t lock; /* of the lists and of the lanes; held for a few instructions at a time */
+    pthread_mutex_t lock; /* for the lists and the lanes; held briefly */
     pthread_cond_t lane_free;
     size_t workspace_limit;
     int lane_count;
@@ -53,7 +53,7 @@ struct conv_cache {
     struct entry *buckets[BUCKETS];
 };
 
-/* Locks are taken in this order: an entry's, a buffer's, then a lane. Who has a lane waits for nobody. */
+/* The order of locks: an entry's, a buffer's, then a lane. A thread that holds a lane waits for no other. */
 
 static struct lane *take_lane(conv_cache *cache, cudaStream_t stream)
 {
@@ -112,7 +112,7 @@ static struct entry *new_entry(const conv_sizes *sizes)
     return made;
 }
 
-/* The entry of these sizes, new if need be; NULL where there is no memory for it. */
+/* The entry of these sizes, created if necessary; NULL without memory. */
 static struct entry *find_entry(conv_cache *cache, const conv_sizes *sizes)
 {
     struct entry **bucket = &cache->buckets[bucket_of(sizes)], *entry;
@@ -141,7 +141,7 @@ static struct buffer *find_buffer(conv_cache *cache, cudaStream_t stream)
     return found;
 }
 
-/* The buffer of a stream, with nothing in it if it is new. */
+/* The buffer of a stream; a new one is empty. */
 static struct buffer *find_or_add_buffer(conv_cache *cache, cudaStream_t stream)
 {
     struct buffer *found;

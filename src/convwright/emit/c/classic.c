@@ -1,6 +1,6 @@
 /* ---- An algorithm of cuDNN's classic API ---- */
 
-/* Which algorithm of the direction, by its number, and the layout that the weight is dense in. */
+/* The number of the direction's algorithm, and the layout of the dense weight. */
 struct classic_choice {
     int algorithm;
     cudnnMathType_t math;
@@ -17,7 +17,7 @@ struct classic_plan {
     cudnnActivationDescriptor_t activation;
 };
 
-/* Numbers as this API takes them, where they are not too large for it. */
+/* Numbers as ints, which this API takes; fails if one is too large. */
 static int narrow(int *narrowed, const int64_t *wide, int count)
 {
     int i;
@@ -76,7 +76,7 @@ static int describe_epilogue(struct classic_plan *plan)
     return CONV_OK;
 }
 
-/* Here cuDNN says whether the algorithm serves at all. */
+/* This call fails if cuDNN does not support the algorithm. */
 static int ask_workspace(struct classic_plan *plan, cudnnHandle_t handle)
 {
     size_t *bytes = &plan->workspace_bytes;
@@ -126,7 +126,7 @@ static int run_fused(struct classic_plan *plan, cudnnHandle_t handle, const void
 
 static int classic_run(struct classic_plan *plan, cudnnHandle_t handle, const void *const *operands)
 {
-    /* Scaling factors come in the type that is computed in. */
+    /* Scaling factors have the type of the computation. */
     static const float ones[] = {1.0f, 0.0f};
     static const double long_ones[] = {1.0, 0.0};
     bool is_long = plan->problem->computed == CUDNN_DATA_DOUBLE;

@@ -1,4 +1,4 @@
-/* What every function here returns that can fail; conv_text gives the words. */
+/* The result of every function here that can fail; conv_text describes it. */
 enum {
     CONV_OK = 0,
     CONV_BAD_ARGUMENT = 1,
@@ -11,11 +11,11 @@ enum {
     CONV_OTHER_CUDNN = 8
 };
 
-/* One sentence for a code. */
+/* A sentence that describes a code. */
 const char *conv_text(int code);
 
-/* The call of cuDNN or CUDA that failed last in this thread: its name, its status, what the library calls that status,
-   and what else it said, which may be nothing. The words last until the next failure in this thread. */
+/* This thread's last failed call of cuDNN or CUDA: its name, its status, the library's name of that status, and its
+   message, which may be empty. The texts are valid until the next failure in this thread. */
 typedef struct conv_failure {
     const char *call;
     int status;

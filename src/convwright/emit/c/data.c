@@ -1,3 +1,3 @@
-/* ---- What was asked for ---- */
+/* ---- This problem ---- */
 
 /*@data@*/

@@ -1,4 +1,4 @@
-/* ---- CUDA itself, for memory on the device ---- */
+/* ---- CUDA, for memory on the device ---- */
 
 #define CUDA(function, arguments)                                                                                      \
     do {                                                                                                               \
@@ -9,7 +9,7 @@
 
 static int cuda_failed(const char *call, cudaError_t error)
 {
-    (void)cudaGetLastError(); /* or the next kernel of somebody else would be blamed for it */
+    (void)cudaGetLastError(); /* clear it, or the caller's next CUDA call would report it */
     failed_call = call;
     failed_status = (int)error;
     failed_name = cudaGetErrorName(error);

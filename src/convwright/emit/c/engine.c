@@ -1,4 +1,4 @@
-/* ---- One engine, made ready to run ---- */
+/* ---- One engine, ready to run ---- */
 
 static int make_config(struct owned *owned, descriptor graph, const struct graph_choice *choice, descriptor *config)
 {

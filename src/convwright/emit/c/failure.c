@@ -1,4 +1,4 @@
-/* ---- Codes, and what failed last ---- */
+/* ---- Codes, and the last failure ---- */
 
 #ifdef __cplusplus
 #define THREAD_LOCAL thread_local
@@ -11,7 +11,7 @@ static THREAD_LOCAL const char *failed_name = "";
 static THREAD_LOCAL int failed_status = 0;
 static THREAD_LOCAL char failed_said[512];
 
-/* Call a function of cuDNN, or one of ours, and return from the present one if it fails. */
+/* Call a function of cuDNN, or one of ours, and return its failure from the current function. */
 #define CUDNN(function, arguments)                                                                                     \
     do {                                                                                                               \
         cudnnStatus_t status_ = function arguments;                                                                    \
@@ -48,24 +48,24 @@ const char *conv_text(int code)
 {
     switch (code) {
     case CONV_OK:
-        return "done as asked";
+        return "success";
     case CONV_BAD_ARGUMENT:
-        return "an argument is missing, is there without being asked for, or is out of range";
+        return "an argument is missing, unexpected or out of range: see the header";
     case CONV_MISALIGNED:
-        return "a pointer is not aligned as the header asks";
+        return "a pointer is not aligned: see the header for its alignment";
     case CONV_NO_WORKSPACE:
-        return "the workspace is missing, or smaller than what is needed";
+        return "the workspace is missing or too small: conv_workspace_bytes gives its size";
     case CONV_NO_MEMORY:
-        return "the host has no memory left";
+        return "the host is out of memory";
     case CONV_NOT_SUPPORTED:
-        return "cuDNN does not support this here; conv_last_failure tells more";
+        return "cuDNN does not support this; conv_last_failure gives the reason";
     case CONV_CUDNN_FAILED:
-        return "a call of cuDNN failed; conv_last_failure tells more";
+        return "a call of cuDNN failed; conv_last_failure gives the reason";
     case CONV_CUDA_FAILED:
-        return "a call of CUDA failed; conv_last_failure tells more";
+        return "a call of CUDA failed; conv_last_failure gives the reason";
     case CONV_OTHER_CUDNN:
-        return "the engine was chosen with another version of cuDNN, in which its number may mean another one";
+        return "the engine was chosen for another version of cuDNN, so its number may be wrong: emit the file again";
     default:
-        return "this is none of the codes of this file";
+        return "an unknown code";
     }
 }

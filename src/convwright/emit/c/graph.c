@@ -14,20 +14,20 @@ struct knob {
     int64_t value;
 };
 
-/* Which engine. The numbers mean something for one pattern and version of cuDNN only. */
+/* An engine. Its numbers are valid for one pattern and one version of cuDNN. */
 struct graph_choice {
     int64_t engine;
     int knob_count;
     struct knob knobs[MOST_KNOBS];
 };
 
-/* Every descriptor that was made, since one that is referred to has to live as long as what refers to it. */
+/* All descriptors, since a descriptor must live as long as those that refer to it. */
 struct owned {
     int count;
     descriptor items[MOST_DESCRIPTORS];
 };
 
-/* Operands' addresses as cuDNN is told of them. One that is finished cannot be told others. */
+/* The operands' addresses for cuDNN. A finalized pack cannot be changed. */
 struct pack {
     const void *operands[PLACES];
     descriptor finished;
@@ -45,10 +45,10 @@ struct graph_plan {
     struct pack packs[KEPT_PACKS];
 };
 
-/* The uids that operands have in every graph. */
+/* The uids of operands in every graph. */
 enum { UID_X = 1, UID_W, UID_BIAS, UID_RESIDUAL, UID_Y, UID_DY, UID_DX, UID_DW };
 
-/* What cuDNN calls the parts of the convolution of each direction. */
+/* cuDNN's names for the parts of the convolution of each direction. */
 static const struct wording {
     cudnnBackendDescriptorType_t operation;
     cudnnBackendAttributeName_t window, alpha, beta, first, second, out;

@@ -1,6 +1,6 @@
 /*@about@*/
 
-/* What is below the line `What was asked for` is about this problem; the rest is the same in every such file. */
+/* The part below the line `This problem` is for this problem; the rest is the same in every such file. */
 
 #include "conv.h"
 

@@ -1,4 +1,4 @@
-/* ---- What cuDNN's heuristics propose ---- */
+/* ---- Proposals of cuDNN's heuristics ---- */
 
 #include <stdio.h>
 
@@ -38,8 +38,8 @@ static int get(descriptor whole, cudnnBackendAttributeName_t name, cudnnBackendA
     return CONV_OK;
 }
 
-/* Whether the engine's arithmetic is allowed. Tensor cores take no fp32, so what uses them for it rounds its inputs: to
-   TF32, or where the engine converts them itself, to fp16, which TF32's permission does not cover. */
+/* Whether the engine's arithmetic is allowed. Tensor cores take no fp32, so an engine that uses them rounds its inputs:
+   to TF32, or, if it converts them itself, to fp16, which the permission for TF32 does not cover. */
 static int check_notes(const struct problem *problem, descriptor engine)
 {
     cudnnBackendNumericalNote_t notes[MOST_NOTES];
@@ -85,7 +85,7 @@ static int read_config(struct owned *owned, const struct problem *problem, descr
     return CONV_OK;
 }
 
-/* One proposal. What is made for it goes to the plan if it serves. */
+/* Try one proposal. If it works, the plan owns its descriptors. */
 static int try_config(struct graph_plan *plan, descriptor config, cudnnHandle_t handle, size_t limit, char *words)
 {
     struct owned reading, making;
@@ -111,7 +111,7 @@ static int try_config(struct graph_plan *plan, descriptor config, cudnnHandle_t 
     return CONV_OK;
 }
 
-/* The first of so many proposals that serves; it is taken out of them. */
+/* The first of `count` proposals that works; it is removed from them. */
 static int try_configs(struct graph_plan *plan, descriptor *configs, int64_t count, cudnnHandle_t handle, size_t limit,
                        char *words)
 {
@@ -174,7 +174,7 @@ static int ask(struct graph_plan *plan, descriptor graph, cudnnBackendHeurMode_t
     return code;
 }
 
-/* The first engine that serves, in the order of cuDNN's heuristics. */
+/* The first engine that works, in the order of cuDNN's heuristics. */
 static int heuristic_build(struct graph_plan *plan, const struct problem *problem, cudnnHandle_t handle, size_t limit,
                            char *words)
 {

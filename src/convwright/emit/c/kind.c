@@ -1,3 +1,3 @@
-/* ---- What was asked for, and is the same for all sizes ---- */
+/* ---- This problem: the properties that all sizes share ---- */
 
 /*@kind@*/

@@ -1,9 +1,9 @@
-/* ---- The convolution, and what is fused behind it, as operations of cuDNN's ---- */
+/* ---- The convolution and its epilogue as operations of cuDNN ---- */
 
 static int make_tensor(struct owned *owned, const struct tensor *tensor, cudnnDataType_t type, int64_t alignment,
                        int64_t uid, descriptor *made)
 {
-    bool is_virtual = uid >= FIRST_VIRTUAL_UID; /* it never reaches memory */
+    bool is_virtual = uid >= FIRST_VIRTUAL_UID; /* it is not stored */
     TRY(make(owned, CUDNN_BACKEND_TENSOR_DESCRIPTOR, made));
     TRY(set_numbers(*made, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1, &uid));
     TRY(set(*made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
@@ -40,7 +40,7 @@ static int make_window(struct owned *owned, const struct problem *problem, descr
     return finalize(*made);
 }
 
-/* Scaling factors come in the type that is computed in. */
+/* Scaling factors have the type of the computation. */
 static int set_scale(descriptor operation, cudnnBackendAttributeName_t name, const struct problem *problem,
                      double value)
 {
@@ -83,7 +83,7 @@ static int make_pointwise(struct owned *owned, const struct problem *problem, cu
     return finalize(*made);
 }
 
-/* Tell the plan of an operand, and make its tensor. */
+/* Add an operand to the plan, and make its tensor. */
 static int add_operand(struct graph_plan *plan, int place, const struct tensor *tensor, int64_t uid,
                        descriptor *operands)
 {
@@ -105,8 +105,8 @@ static int add_operands(struct graph_plan *plan, descriptor *operands)
     return add_operand(plan, OUT, out_of(problem), words->out_uid, operands);
 }
 
-/* The convolution and what is fused behind it, in the order of cuDNN's compiled pattern: any other would be compiled at
-   run time or refused. */
+/* The convolution and its epilogue, in the order of cuDNN's precompiled pattern: another order would be compiled at run
+   time or refused. */
 static int make_graph(struct graph_plan *plan, cudnnHandle_t handle, descriptor *graph)
 {
     const struct problem *problem = plan->problem;

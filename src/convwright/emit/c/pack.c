@@ -1,4 +1,4 @@
-/* ---- Runs, told of their operands by packs ---- */
+/* ---- Runs, with packs of the operands' addresses ---- */
 
 static int make_pack(struct graph_plan *plan, const void *const *operands, struct pack *pack)
 {
@@ -22,7 +22,7 @@ static void drop_pack(struct pack *pack)
     memset(pack, 0, sizeof *pack);
 }
 
-/* The pack for these addresses: one that is kept, or else a new one in the place of the oldest. */
+/* The pack for these addresses: a kept one, or else a new one that replaces the oldest. */
 static int find_pack(struct graph_plan *plan, const void *const *operands, descriptor *found)
 {
     struct pack *pack = NULL;

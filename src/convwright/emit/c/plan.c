@@ -63,7 +63,7 @@ int conv_run(conv_plan *plan, const void *first, const void *second, const void 
     operands[BIAS] = bias;
     operands[RESIDUAL] = residual;
     operands[OUT] = out;
-    /* One that is given without need would only tell calls apart that are the same. */
+    /* An unneeded workspace would only make equal calls differ. */
     operands[WORKSPACE] = plan->plan.workspace_bytes > 0 ? workspace : NULL;
     TRY(check_operands(&PROBLEM, operands));
     if (plan->plan.workspace_bytes > 0 && workspace == NULL)

@@ -18,7 +18,7 @@ static const struct row *find_row(const conv_sizes *sizes)
     return NULL;
 }
 
-/* What the table says. An engine's number counts for one version of cuDNN only. */
+/* Plan by a row of the table. An engine's number is valid for one version of cuDNN only. */
 static int plan_by_row(struct entry *entry, const struct row *row, cudnnHandle_t handle, size_t limit)
 {
     size_t *bytes = &entry->workspace_bytes;
@@ -65,7 +65,7 @@ static int plan_entry(struct entry *entry, cudnnHandle_t handle, size_t limit)
         code = make_zeros(&entry->problem, &entry->zeros);
 #endif
     if (code != CONV_OK)
-        release_plans(entry); /* the next call begins anew */
+        release_plans(entry); /* the next call starts over */
     entry->planned = code == CONV_OK;
     return code;
 }

@@ -1,12 +1,12 @@
 /* ---- A convolution as data ---- */
 
-/* One dimension is computed as two of height 1. */
+/* One dimension is computed as two with height 1. */
 #define MOST_DIMS 5
 #define MOST_SPATIAL 3
 
 enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT };
 
-/* The operands of a call, by their places. */
+/* The indices of a call's operands. */
 enum { FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, PLACES };
 
 struct tensor {
@@ -16,7 +16,7 @@ struct tensor {
     int64_t alignment;          /* of the first element, in bytes */
 };
 
-/* Sizes are those of the forward convolution whatever the direction: x, w and y are dx, dw and dy as well. */
+/* Sizes are the forward convolution's in every direction: x, w and y also stand for dx, dw and dy. */
 struct problem {
     enum direction direction;
     cudnnDataType_t stored, computed;
@@ -26,13 +26,13 @@ struct problem {
     int64_t before[MOST_SPATIAL], after[MOST_SPATIAL]; /* padding */
     int64_t stride[MOST_SPATIAL], dilation[MOST_SPATIAL];
     int64_t groups;
-    bool flip;     /* a true convolution, not the cross-correlation that is usually meant */
-    bool residual; /* is added first, */
-    bool bias_given; /* then the bias, */
-    bool relu;     /* then what is below 0 becomes 0 */
+    bool flip;     /* a true convolution instead of a cross-correlation */
+    bool residual; /* added first */
+    bool bias_given; /* added next */
+    bool relu;     /* applied last */
 };
 
-/* Whether anything is fused. cuDNN's pattern then has a bias, be there one or not. */
+/* Whether anything is fused. cuDNN's pattern then always has a bias. */
 static bool fused(const struct problem *problem)
 {
     return problem->residual || problem->bias_given || problem->relu;

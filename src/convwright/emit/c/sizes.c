@@ -1,9 +1,9 @@
-/* ---- Sizes, and the problem that they make ---- */
+/* ---- Sizes, and their problem ---- */
 
-/* More elements than any device holds, and far from where 64 bits end. */
+/* More elements than any device holds, and far below the limit of 64 bits. */
 #define MOST_ELEMENTS ((int64_t)1 << 46)
 
-/* How many numbers sizes are, and where among them the padding is, which alone may be 0. */
+/* The number of sizes, and the range of the padding among them, which alone may be 0. */
 #define NUMBERS (sizeof(conv_sizes) / sizeof(int64_t))
 #define FIRST_PADDING 7
 #define AFTER_PADDING 9
@@ -36,7 +36,7 @@ static bool fits(const int64_t *sizes)
     return room > 0;
 }
 
-/* Whether the strides of both layouts lead to the same elements. */
+/* Whether both layouts have the same memory order. */
 static bool is_both(const int64_t *sizes)
 {
     return sizes[1] == 1 || sizes[2] * sizes[3] == 1;
@@ -84,8 +84,8 @@ static void set_window(struct problem *problem, const conv_sizes *sizes)
     problem->groups = sizes->groups;
 }
 
-/* The problem as cuDNN is told of it. Where all operands lie alike in both layouts, its graph API is told of the one
-   with channels last, and its classic API of the other. */
+/* The problem for cuDNN. If all operands have the same memory order in both layouts, the graph API gets NHWC and the
+   classic API NCHW. */
 static int make_problem(struct problem *problem, const conv_sizes *sizes, bool classic)
 {
     struct problem made = KIND;

@@ -5,7 +5,7 @@ static int set_to_zero(void *pointer, size_t bytes)
     return CONV_OK;
 }
 
-/* The bias of a problem that has none, where cuDNN always adds one. It is there once it holds zeros. */
+/* The zero bias of a problem without a bias, which cuDNN adds. It is set only once it holds zeros. */
 static int make_zeros(const struct problem *problem, void **zeros)
 {
     size_t bytes = (size_t)problem->bias.sizes[1] * (size_t)problem->element_bytes;
