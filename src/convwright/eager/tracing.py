@@ -83,24 +83,15 @@ def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
     return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
 
 
-@torch.library.custom_op("convwright::convolution", mutates_args=())
-def _convolution(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-    activation: str,
-    algorithm: str | None,
-) -> Tensor:
-    return slow_path(_call(
-        x, w, bias, residual, stride, padding, dilation, transposed, output_padding, groups, activation, algorithm
-    ))  # fmt: skip
+_SCHEMA = (
+    "(Tensor x, Tensor w, Tensor? bias, Tensor? residual, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
+    "bool transposed, SymInt[] output_padding, SymInt groups, str activation, str? algorithm) -> Tensor"
+)
+
+
+@torch.library.custom_op("convwright::convolution", mutates_args=(), schema=_SCHEMA)
+def _convolution(*given: Any) -> Tensor:
+    return slow_path(_call(*given))
 
 
 @_convolution.register_fake
