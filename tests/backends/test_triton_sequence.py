@@ -24,11 +24,11 @@ STREAM, WORKSPACE_BYTES, BEHIND_FROM = 7, 128, 64
 class Two(SequencePlan):
     @staticmethod
     def operands(candidate: Candidate) -> Sequence[Sequence[Operand]]:
-        staged = Operand.FIRST, Operand.WORKSPACE, Operand.BEHIND
+        staged = Operand.FIRST, Operand.WORKSPACE, Operand.SECOND_PART
         return staged, (Operand.WORKSPACE, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         return BEHIND_FROM
 
 

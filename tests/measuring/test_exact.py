@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from convwright.backends.torch_native.extended_epilogue import ExtendedEpiloguePlan
 from convwright.backends.torch_native.own import own, torch_candidate
-from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.direction import Direction, Role
 from convwright.core.dtype import IN_PYTORCH, Arithmetic, DType
 from convwright.core.epilogue import Activation
@@ -36,7 +36,7 @@ Run = Callable[[Given], Tensor]
 
 
 def torchs(problem: ConvProblem) -> Run:
-    plan = RareTorchPlan(torch_candidate(problem, cpu=True), own)
+    plan = ExtendedEpiloguePlan(torch_candidate(problem, cpu=True), own)
 
     def run(given: Given) -> Tensor:
         first, second = (given[role] for role in problem.direction.operands)

@@ -38,7 +38,7 @@ def about_plan(name: str, candidate: Candidate, device: DeviceFacts, by: str) ->
     """The comment of a file for one convolution."""
     needs = "known once it is built" if candidate.workspace_bytes is None else f"{candidate.workspace_bytes:,} bytes"
     needs = f"at most {needs}" if candidate.workspace_is_bound else needs
-    told = [
+    entries = [
         ("problem", candidate.problem.key),
         ("candidate", f"{candidate.id}, {by}"),
         ("computes in", f"{candidate.arithmetic}; {_determinism(candidate)}"),
@@ -47,7 +47,7 @@ def about_plan(name: str, candidate: Candidate, device: DeviceFacts, by: str) ->
         ("operands", f"of {name}_run, on the device:"),
         *_operands(candidate.problem),
     ]  # fmt: skip
-    return comment(name, "one convolution", told, _links(*["libcudart"] * adds_zeros(candidate.problem)))
+    return comment(name, "one convolution", entries, _links(*["libcudart"] * adds_zeros(candidate.problem)))
 
 
 def about_cache(
@@ -56,7 +56,7 @@ def about_cache(
     """The comment of a file for convolutions of any sizes; ``problem`` is any of them."""
     order = {Layout.NCHW: "n c h w, the weight k c r s", Layout.NHWC: "n h w c, the weight k r s c"}[layout]
     epilogue = problem.epilogue
-    told = [
+    entries = [
         ("computes", f"y = {_formula(problem)}, forward, in two dimensions"),
         ("operands", f"{problem.dtype}, dense, in memory in the order {order}, the last index moving fastest"),
         ("bias", "k numbers, one after the other" if epilogue.bias else "NULL"),
@@ -65,12 +65,12 @@ def about_cache(
         ("table", f"{rows} sizes, chosen for {device.name}"),
         ("built for", f"{_version()}; with another version the heuristic replaces the table's engines"),
     ]
-    return comment(name, "convolutions of any sizes", told, _links("libcudart", "POSIX threads (-pthread)"))
+    return comment(name, "convolutions of any sizes", entries, _links("libcudart", "POSIX threads (-pthread)"))
 
 
-def comment(name: str, what: str, told: Iterable[tuple[str, str]], end: str) -> str:
+def comment(name: str, what: str, entries: Iterable[tuple[str, str]], end: str) -> str:
     lines = [f"/* {name}: {what} by cuDNN; {MARK}.", ""]
-    for word, text in told:
+    for word, text in entries:
         indent = f"   {word:<12}"
         lines += textwrap.wrap(
             text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_on_hyphens=False

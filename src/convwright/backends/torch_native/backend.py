@@ -9,9 +9,9 @@ import torch
 
 from convwright import flags
 from convwright.backends.torch_native import cudnn, onednn
+from convwright.backends.torch_native.extended_epilogue import ExtendedEpiloguePlan
 from convwright.backends.torch_native.onednn_faults import fault_of_pytorchs_call
 from convwright.backends.torch_native.own import TorchPlan, own, torch_candidate
-from convwright.backends.torch_native.rare import RareTorchPlan
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -26,7 +26,7 @@ _WRONG_IN_TF32 = "PyTorch's call uses cuDNN, which computes wrong results where 
 cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version
 _PLANS: dict[str, Callable[[Candidate], Plan]] = {
     "default": lambda candidate: (
-        RareTorchPlan(candidate, own) if has_extended_epilogue(candidate.problem) else TorchPlan(candidate)
+        ExtendedEpiloguePlan(candidate, own) if has_extended_epilogue(candidate.problem) else TorchPlan(candidate)
     ),
     cudnn.NAME: cudnn.plan,
     onednn.NAME: onednn.OneDnnPlan,

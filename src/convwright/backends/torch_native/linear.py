@@ -127,7 +127,7 @@ class OneDnnLinearPlan(TorchLinearPlan):
         activation = self._problem.epilogue.activation
         fuses = activation is not Activation.RELU and not self._problem.epilogue.residual
         self._fused = ATTRIBUTE[activation if fuses else Activation.NONE]
-        self._behind = Activation.NONE if fuses else activation
+        self._forward = Activation.NONE if fuses else activation
         self._compute = self._packed
 
     def prepare(self, weight: Tensor) -> Tensor:
@@ -138,4 +138,4 @@ class OneDnnLinearPlan(TorchLinearPlan):
         y: Tensor = torch_api.onednn_operator("linear_pointwise").default(x, w, bias, self._fused, [None], "none")
         if residual is not None:
             y.add_(residual)
-        return activate_(y, self._behind)
+        return activate_(y, self._forward)

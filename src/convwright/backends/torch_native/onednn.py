@@ -118,7 +118,7 @@ class OneDnnPlan:
         assert problem.symmetric_padding is not None
         self._window = (problem.symmetric_padding, problem.stride, problem.dilation, problem.groups)
         fused = candidate.algorithm == FUSED
-        self._behind = Activation.NONE if fused else problem.epilogue.activation
+        self._forward = Activation.NONE if fused else problem.epilogue.activation
         self._fused = ATTRIBUTE[problem.epilogue.activation if fused else Activation.NONE]
         self._reorder = getattr(torch_api.nn_functions, f"mkldnn_reorder_conv{problem.rank}d_weight")
         self._convolve = torch_api.onednn_operator("convolution_pointwise")
@@ -144,5 +144,5 @@ class OneDnnPlan:
             y: Tensor = convolve.binary(first, residual, second, bias, *self._window, "add", 1.0, fused, [], "none")
         else:
             y = convolve.default(first, second, bias, *self._window, self._fused, [], "none")
-        activate_(y, self._behind)
+        activate_(y, self._forward)
         return laid_(y, self._problem.y) if out is None else out.copy_(y)

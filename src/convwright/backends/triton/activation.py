@@ -1,4 +1,4 @@
-"""Activations and their derivatives in fp32, applied to a sum before it is stored, as PyTorch's functions compute them."""
+"""Activations and their derivatives in fp32, applied to a sum before it is stored. They compute what PyTorch's do."""
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from convwright.core.problem import ConvProblem
 
 if TYPE_CHECKING:
     from convwright.backends.triton.launching.kernel_call import KernelCall
-    from convwright.backends.triton.launching.sequence_plan import RarePlan, SequencePlan
+    from convwright.backends.triton.launching.sequence_plan import NamedOperandsPlan, SequencePlan
     from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 
-    PlanClass = type[SingleKernelPlan] | type[SequencePlan] | type[RarePlan]
+    PlanClass = type[SingleKernelPlan] | type[SequencePlan] | type[NamedOperandsPlan]
 
 # The names of a kernel's algorithms begin with the kernel's name.
 KernelName = Literal[

@@ -56,7 +56,7 @@ def operand_reason(problem: ConvProblem, named: Mapping[str, TensorSpec]) -> str
     return size_reason(problem, named)
 
 
-def lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
+def layout_reason(named: Mapping[str, TensorSpec]) -> str | None:
     """The same for operands that are accessed along the channels, or along the pixels of a row."""
     for name, spec in named.items():
         if not is_channels_last(spec) and not is_in_planes(spec):

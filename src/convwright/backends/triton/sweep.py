@@ -173,27 +173,27 @@ def _reaching(axis: Axis, element: int, flip: bool) -> Phase:
     return Phase(len(reaching), before, axis.taps - 1 - reaching[-1] if flip else reaching[0])
 
 
-def lying_constants(sweep: Sweep) -> dict[str, int]:
+def stride_constants(sweep: Sweep) -> dict[str, int]:
     """Strides of input and output."""
     ahead = (0,) * (5 - len(sweep.read.shape))
-    told: dict[str, int] = {}
+    values: dict[str, int] = {}
     for spec, names in (sweep.read, "X_N X_C X_D X_H X_W"), (sweep.written, "Y_N Y_K Y_Z Y_P Y_Q"):
         images, channels, *pixels = moves(spec)
-        told |= dict(zip(names.split(), (images, channels, *ahead, *pixels), strict=True))
-    return told
+        values |= dict(zip(names.split(), (images, channels, *ahead, *pixels), strict=True))
+    return values
 
 
-def weight_lying(problem: ConvProblem, *, packed: bool) -> dict[str, int]:
+def sweep_weight_strides(problem: ConvProblem, *, packed: bool) -> dict[str, int]:
     """Strides of the weight, unpacked or packed with its groups last."""
     outputs = problem.k // problem.groups
     if not packed:
-        told = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
-        return told | {"W_G": outputs * told["W_K"]}
+        values = weight_strides(problem) | {"W_T": weight_depth(problem)["W_T"]}
+        return values | {"W_G": outputs * values["W_K"]}
     _, channels, *taps = problem.w.shape
     R, S = pair(tuple(taps), 1)
     tap = problem.groups
-    told = {"W_G": 1, "W_S": tap, "W_R": S * tap, "W_T": R * S * tap, "W_C": prod(taps) * tap}
-    return told | {"W_K": channels * told["W_C"]}
+    values = {"W_G": 1, "W_S": tap, "W_R": S * tap, "W_T": R * S * tap, "W_C": prod(taps) * tap}
+    return values | {"W_K": channels * values["W_C"]}
 
 
 def weight_constants(problem: ConvProblem, lying: dict[str, int]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.classic.classic_problem import ClassicProblem, copied, rounded_up
 from convwright.core.direction import Direction
 from convwright.core.dtype import DType
 
@@ -33,36 +33,36 @@ class _Roles:
     extent: tuple[int, ...]
 
 
-def _roles(asked: Asked) -> _Roles:
-    x, w, y = asked.x_planes, asked.w_planes, asked.y_planes
-    padded = tuple(size + 2 * padding for size, padding in zip(asked.x, asked.padding, strict=True))
-    if asked.problem.direction is Direction.FORWARD:
-        return _Roles(x, w, y, asked.taps, asked.y, padded)
-    if asked.problem.direction is Direction.BACKWARD_WEIGHT:
-        return _Roles(x, y, w, asked.y, asked.taps, padded)
-    return _Roles(y, w, x, asked.taps, asked.x, _spread(asked))
+def _roles(given: ClassicProblem) -> _Roles:
+    x, w, y = given.x_planes, given.w_planes, given.y_planes
+    padded = tuple(size + 2 * padding for size, padding in zip(given.x, given.padding, strict=True))
+    if given.problem.direction is Direction.FORWARD:
+        return _Roles(x, w, y, given.taps, given.y, padded)
+    if given.problem.direction is Direction.BACKWARD_WEIGHT:
+        return _Roles(x, y, w, given.y, given.taps, padded)
+    return _Roles(y, w, x, given.taps, given.x, _spread(given))
 
 
-def _spread(asked: Asked) -> tuple[int, ...]:
+def _spread(given: ClassicProblem) -> tuple[int, ...]:
     """dy with stride - 1 zeros between its elements, padded so that the flipped filter slides over all of it."""
-    axes = zip(asked.y, asked.stride, asked.taps, asked.padding, strict=True)
+    axes = zip(given.y, given.stride, given.taps, given.padding, strict=True)
     return tuple((size - 1) * stride + 1 + 2 * (taps - 1 - padding) for size, stride, taps, padding in axes)
 
 
 # Transforms of whole images.
 
 
-def fits_a_transform(asked: Asked) -> str | None:
-    extent = max(_roles(asked).extent)
-    if asked.problem.direction is Direction.BACKWARD_DATA:
+def fits_a_transform(given: ClassicProblem) -> str | None:
+    extent = max(_roles(given).extent)
+    if given.problem.direction is Direction.BACKWARD_DATA:
         # cuDNN also applies the limit to dx, padded as dy is.
-        axes = zip(asked.x, asked.taps, asked.padding, strict=True)
+        axes = zip(given.x, given.taps, given.padding, strict=True)
         extent = max(extent, *(size + 2 * (taps - 1 - padding) for size, taps, padding in axes))
     return None if extent <= LARGEST else f"transforms padded images of up to {LARGEST} pixels a side, got {extent}"
 
 
-def spectra_fit(asked: Asked) -> str | None:
-    need = _spectra_bytes(asked)
+def spectra_fit(given: ClassicProblem) -> str | None:
+    need = _spectra_bytes(given)
     if need <= _MOST_RECORDED:
         return None
     if need < _LEAST_REFUSED:
@@ -70,89 +70,89 @@ def spectra_fit(asked: Asked) -> str | None:
     return f"needs {need:,} bytes for the spectra of one group, more than cuDNN allows"
 
 
-def fft_bytes(asked: Asked) -> int:
-    roles = _roles(asked)
+def fft_bytes(given: ClassicProblem) -> int:
+    roles = _roles(given)
     filter_copy = rounded_up(roles.filter * prod(roles.taps) * DType.FP32.nbytes)
-    return asked.groups_at_once * (filter_copy + _spectra_bytes(asked) + _group_copies(asked))
+    return given.groups_at_once * (filter_copy + _spectra_bytes(given) + _group_copies(given))
 
 
-def _spectra_bytes(asked: Asked) -> int:
+def _spectra_bytes(given: ClassicProblem) -> int:
     """Bytes for one group, twice because they are reordered: the spectra of both operands, or of the result if these
     are larger."""
-    roles = _roles(asked)
+    roles = _roles(given)
     edge = max(_SMALLEST, 1 << (max(roles.extent) - 1).bit_length())
-    return 2 * max(roles.signal + roles.filter, roles.result) * _spectrum(asked, edge, edge)
+    return 2 * max(roles.signal + roles.filter, roles.result) * _spectrum(given, edge, edge)
 
 
-def _spectrum(asked: Asked, *edges: int) -> int:
-    return prod(edges[:-1]) * (edges[-1] // 2 + 1) * 2 * max(asked.itemsize, DType.FP32.nbytes)
+def _spectrum(given: ClassicProblem, *edges: int) -> int:
+    return prod(edges[:-1]) * (edges[-1] // 2 + 1) * 2 * max(given.itemsize, DType.FP32.nbytes)
 
 
-def _group_copies(asked: Asked) -> int:
+def _group_copies(given: ClassicProblem) -> int:
     """With groups and more than one image, the planes of a group are not contiguous, and cuDNN copies them."""
-    return copied(asked.x_bytes() + asked.y_bytes()) if asked.groups > 1 and asked.n > 1 else 0
+    return copied(given.x_bytes() + given.y_bytes()) if given.groups > 1 and given.n > 1 else 0
 
 
 # Transforms of tiles.
 
 
-def fits_a_tile(asked: Asked) -> str | None:
-    roles = _roles(asked)
-    most = TILE_3D if asked.rank == 3 else LONG_LINE if _is_line(roles) else TILE
+def fits_a_tile(given: ClassicProblem) -> str | None:
+    roles = _roles(given)
+    most = TILE_3D if given.rank == 3 else LONG_LINE if _is_line(roles) else TILE
     if max(roles.taps) <= most:
         return None
-    noun = "dy" if asked.problem.direction is Direction.BACKWARD_WEIGHT else "filters"
+    noun = "dy" if given.problem.direction is Direction.BACKWARD_WEIGHT else "filters"
     return f"takes {noun} of up to {most} a side if its shortest side is {min(roles.taps)}, got {roles.taps}"
 
 
-def a_line(asked: Asked) -> str | None:
+def a_line(given: ClassicProblem) -> str | None:
     """One side of the filter must be 1 where only one-dimensional tiles exist."""
-    roles = _roles(asked)
+    roles = _roles(given)
     if _is_line(roles):
         return None
-    noun = "dy" if asked.problem.direction is Direction.BACKWARD_WEIGHT else "a filter"
+    noun = "dy" if given.problem.direction is Direction.BACKWARD_WEIGHT else "a filter"
     return f"takes {noun} that is 1 high or 1 wide, got {roles.taps}"
 
 
-def line_in_fp64(asked: Asked) -> str | None:
-    if asked.problem.dtype is not DType.FP64 or asked.rank == 3:
+def line_in_fp64(given: ClassicProblem) -> str | None:
+    if given.problem.dtype is not DType.FP64 or given.rank == 3:
         return None
-    return f"in fp64 {reason}" if (reason := a_line(asked)) else None
+    return f"in fp64 {reason}" if (reason := a_line(given)) else None
 
 
-def tile_strides(asked: Asked) -> str | None:
+def tile_strides(given: ClassicProblem) -> str | None:
     """Strides of 1, or up to 2 with two-dimensional tiles."""
-    most = 1 if asked.rank == 3 or _is_line(_roles(asked)) else 2
-    if max(asked.stride) <= most:
+    most = 1 if given.rank == 3 or _is_line(_roles(given)) else 2
+    if max(given.stride) <= most:
         return None
-    if _may_have_phases(asked) and min(asked.stride) == 2 and len(set(asked.stride)) > 1:
-        return f"unknown: cuDNN computes some problems with strides of {asked.problem.stride} and refuses others"
-    return f"takes strides of up to {most}, got {asked.problem.stride}"
+    if _may_have_phases(given) and min(given.stride) == 2 and len(set(given.stride)) > 1:
+        return f"unknown: cuDNN computes some problems with strides of {given.problem.stride} and refuses others"
+    return f"takes strides of up to {most}, got {given.problem.stride}"
 
 
-def _may_have_phases(asked: Asked) -> bool:
+def _may_have_phases(given: ClassicProblem) -> bool:
     """True if cuDNN may split dx into phases, one for each remainder of a position modulo the stride."""
-    backward_data = asked.problem.direction is Direction.BACKWARD_DATA
-    is_plane = asked.rank == 2 and min(asked.taps) > 1
-    return backward_data and is_plane and min(asked.stride) > 1 and not asked.problem.flip
+    backward_data = given.problem.direction is Direction.BACKWARD_DATA
+    is_plane = given.rank == 2 and min(given.taps) > 1
+    return backward_data and is_plane and min(given.stride) > 1 and not given.problem.flip
 
 
-def tiled_fft_bytes(asked: Asked) -> int:
+def tiled_fft_bytes(given: ClassicProblem) -> int:
     """Exact, except for two choices of cuDNN that are bounded: long tiles of a line, and phases of a strided dx."""
-    roles = _roles(asked)
-    if asked.rank == 3:
+    roles = _roles(given)
+    if given.rank == 3:
         planes = 2 * (roles.filter + _tiles(roles, TILE_3D) * max(roles.signal, roles.result))
-        need = planes * _spectrum(asked, *[TILE_3D] * 3) + _group_copies(asked)
+        need = planes * _spectrum(given, *[TILE_3D] * 3) + _group_copies(given)
     elif _is_line(roles):
-        need = rounded_up(_line_bytes(asked, roles), 16 if asked.groups > 1 else 1)
-        if asked.problem.direction is Direction.BACKWARD_WEIGHT and min(roles.extent) > 1:
-            need += _group_copies(asked)  # a dy of one pixel counts as a line, but its x does not
+        need = rounded_up(_line_bytes(given, roles), 16 if given.groups > 1 else 1)
+        if given.problem.direction is Direction.BACKWARD_WEIGHT and min(roles.extent) > 1:
+            need += _group_copies(given)  # a dy of one pixel counts as a line, but its x does not
     else:
         planes = roles.filter + _tiles(roles, TILE) * (roles.signal + roles.result)
-        need = planes * _spectrum(asked, TILE, TILE) + _group_copies(asked)
-    if _may_have_phases(asked):
-        need = max(need, _phases_bytes(asked))
-    return asked.groups_at_once * need
+        need = planes * _spectrum(given, TILE, TILE) + _group_copies(given)
+    if _may_have_phases(given):
+        need = max(need, _phases_bytes(given))
+    return given.groups_at_once * need
 
 
 def _tiles(roles: _Roles, edge: int) -> int:
@@ -164,12 +164,12 @@ def _is_line(roles: _Roles) -> bool:
     return len(roles.taps) == 2 and min(roles.taps) == 1
 
 
-def _line_bytes(asked: Asked, roles: _Roles) -> int:
+def _line_bytes(given: ClassicProblem, roles: _Roles) -> int:
     axis = 0 if roles.taps[0] > 1 else 1
     taps, extent, lines = roles.taps[axis], roles.extent[axis], roles.result_size[1 - axis]
     edge = LINE if _takes_short_tiles(taps, extent, roles.filter) else LONG_LINE
     tiles = 1 if extent <= edge else 2
-    return (roles.filter + tiles * lines * (roles.signal + roles.result)) * _spectrum(asked, edge)
+    return (roles.filter + tiles * lines * (roles.signal + roles.result)) * _spectrum(given, edge)
 
 
 def _takes_short_tiles(taps: int, extent: int, planes: int) -> bool:
@@ -181,15 +181,15 @@ def _takes_short_tiles(taps: int, extent: int, planes: int) -> bool:
     return taps <= LINE and extent**4 << _MARGIN < (LINE + 1 - taps) ** 8 * planes
 
 
-def _phases_bytes(asked: Asked) -> int:
+def _phases_bytes(given: ClassicProblem) -> int:
     """Each phase of dx is a convolution of dy with every stride-th tap. dx and the filter are split into copies."""
-    axes = [_phase(*axis) for axis in zip(asked.x, asked.y, asked.taps, asked.stride, asked.padding, strict=True)]
+    axes = [_phase(*axis) for axis in zip(given.x, given.y, given.taps, given.stride, given.padding, strict=True)]
     sizes, dys, taps = zip(*axes, strict=True)
-    phases, c, k = prod(asked.stride), rounded_up(asked.c, 2), rounded_up(asked.k, 8)
-    copies = phases * (asked.n * c * prod(sizes) + c * k * prod(taps)) + asked.n * k * prod(dys)
+    phases, c, k = prod(given.stride), rounded_up(given.c, 2), rounded_up(given.k, 8)
+    copies = phases * (given.n * c * prod(sizes) + c * k * prod(taps)) + given.n * k * prod(dys)
     tiles = 1 if max(dy + 2 * taps for dy, taps in zip(dys, taps, strict=True)) <= TILE else 2
-    planes = phases * c * k + tiles * asked.n * (phases * c + k)
-    return planes * _spectrum(asked, TILE, TILE) + copied(copies * asked.itemsize)
+    planes = phases * c * k + tiles * given.n * (phases * c + k)
+    return planes * _spectrum(given, TILE, TILE) + copied(copies * given.itemsize)
 
 
 def _phase(x: int, y: int, taps: int, stride: int, padding: int) -> tuple[int, int, int]:

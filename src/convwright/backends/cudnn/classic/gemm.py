@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.classic.classic_problem import ClassicProblem, copied, rounded_up
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.tensor_spec import Layout
 
@@ -19,88 +19,88 @@ _FP64_CHANNELS = 512, 256
 _STRICT = (Arithmetic.FP32, Arithmetic.FP64)
 
 
-def no_bytes(asked: Asked) -> int:
+def no_bytes(given: ClassicProblem) -> int:
     return 0
 
 
-def precomputed_bytes(asked: Asked) -> int | None:
+def precomputed_bytes(given: ClassicProblem) -> int | None:
     """For the forward algorithm with precomputed indices."""
-    if asked.arithmetic not in _STRICT:
+    if given.arithmetic not in _STRICT:
         return None
-    if asked.arithmetic is Arithmetic.FP64:
-        return _precomputed_fp64_bytes(asked)
-    if asked.layout is Layout.NHWC:
-        return asked.operand_bytes(8) + _TABLES_BYTES
-    indices = rounded_up(asked.k * 4, 1024)
-    if asked.groups == 1 and asked.x_is_dense and asked.y_is_dense:
+    if given.arithmetic is Arithmetic.FP64:
+        return _precomputed_fp64_bytes(given)
+    if given.layout is Layout.NHWC:
+        return given.operand_bytes(8) + _TABLES_BYTES
+    indices = rounded_up(given.k * 4, 1024)
+    if given.groups == 1 and given.x_is_dense and given.y_is_dense:
         return indices
-    return asked.groups * (indices + copied(asked.x_bytes(8)) + copied(asked.y_bytes(8)) + 32)
+    return given.groups * (indices + copied(given.x_bytes(8)) + copied(given.y_bytes(8)) + 32)
 
 
-def _precomputed_fp64_bytes(asked: Asked) -> int:
-    splits_no_sums = asked.rank == 3 or (asked.c <= _FP64_CHANNELS[0] and asked.k <= _FP64_CHANNELS[1])
-    if asked.layout is Layout.NCHW:
+def _precomputed_fp64_bytes(given: ClassicProblem) -> int:
+    splits_no_sums = given.rank == 3 or (given.c <= _FP64_CHANNELS[0] and given.k <= _FP64_CHANNELS[1])
+    if given.layout is Layout.NCHW:
         return 0 if splits_no_sums else _TABLES_BYTES
-    if asked.groups == 1 and splits_no_sums:
-        return copied(asked.w_bytes()) if prod(asked.taps) > 1 else 0
-    return asked.operand_bytes() + 2 * _TABLES_BYTES
+    if given.groups == 1 and splits_no_sums:
+        return copied(given.w_bytes()) if prod(given.taps) > 1 else 0
+    return given.operand_bytes() + 2 * _TABLES_BYTES
 
 
-def backward_data_bytes(asked: Asked) -> int | None:
+def backward_data_bytes(given: ClassicProblem) -> int | None:
     """For the deterministic algorithm."""
-    if asked.arithmetic not in _STRICT:
+    if given.arithmetic not in _STRICT:
         return None
-    if asked.layout is Layout.NHWC:
-        return _channels_last_backward_data_bytes(asked)
-    if asked.groups == 1 or asked.arithmetic is Arithmetic.FP64:
-        return 0 if asked.x_is_dense else copied(asked.groups * asked.x_bytes())
-    return asked.groups * (asked.x_bytes(8) + asked.y_bytes(8)) + 64
+    if given.layout is Layout.NHWC:
+        return _channels_last_backward_data_bytes(given)
+    if given.groups == 1 or given.arithmetic is Arithmetic.FP64:
+        return 0 if given.x_is_dense else copied(given.groups * given.x_bytes())
+    return given.groups * (given.x_bytes(8) + given.y_bytes(8)) + 64
 
 
-def _channels_last_backward_data_bytes(asked: Asked) -> int:
+def _channels_last_backward_data_bytes(given: ClassicProblem) -> int:
     """With one tap or one channel a weight has the same memory order in both layouts and is not copied."""
-    if asked.groups > 1:
-        return asked.operand_bytes() + _TABLES_BYTES
-    weight = asked.w_bytes() if prod(asked.taps) > 1 else 0
-    return copied(asked.x_bytes() + asked.y_bytes() + weight)
+    if given.groups > 1:
+        return given.operand_bytes() + _TABLES_BYTES
+    weight = given.w_bytes() if prod(given.taps) > 1 else 0
+    return copied(given.x_bytes() + given.y_bytes() + weight)
 
 
-def backward_weight_bytes(asked: Asked) -> int | None:
+def backward_weight_bytes(given: ClassicProblem) -> int | None:
     """For the deterministic algorithm."""
-    if asked.arithmetic not in _STRICT:
+    if given.arithmetic not in _STRICT:
         return None
-    if asked.arithmetic is Arithmetic.FP64 and asked.rank == 3:
+    if given.arithmetic is Arithmetic.FP64 and given.rank == 3:
         return 0
-    return asked.operand_bytes(_channel_padding(asked)) + _index_bytes(asked) + _TABLES_BYTES
+    return given.operand_bytes(_channel_padding(given)) + _index_bytes(given) + _TABLES_BYTES
 
 
-def _index_bytes(asked: Asked) -> int:
+def _index_bytes(given: ClassicProblem) -> int:
     """One index for each element of an unrolled column."""
-    return asked.c * prod(asked.taps) * 4
+    return given.c * prod(given.taps) * 4
 
 
-def atomic_backward_weight_bytes(asked: Asked) -> int:
+def atomic_backward_weight_bytes(given: ClassicProblem) -> int:
     """For the algorithm with precomputed indices and atomic additions. 16-bit results are added in 32 bits."""
-    if asked.problem.dtype is DType.FP64:
-        return 0 if asked.rank == 3 else asked.operand_bytes() + _TABLES_BYTES
-    sums = asked.groups * asked.w_bytes(8)
-    return asked.operand_bytes(8) + sums + _index_bytes(asked) + 4 * _TABLES_BYTES
+    if given.problem.dtype is DType.FP64:
+        return 0 if given.rank == 3 else given.operand_bytes() + _TABLES_BYTES
+    sums = given.groups * given.w_bytes(8)
+    return given.operand_bytes(8) + sums + _index_bytes(given) + 4 * _TABLES_BYTES
 
 
-def unrolled_bytes(asked: Asked) -> int:
+def unrolled_bytes(given: ClassicProblem) -> int:
     """For the explicit matrix product: the unrolled input of all concurrent groups, or nothing."""
-    if _needs_no_unrolling(asked):
+    if _needs_no_unrolling(given):
         return 0
-    at_once = min(asked.groups, 2 if asked.problem.dtype is DType.FP64 else 4)
-    unrolled = asked.n * asked.c * prod(asked.taps) * prod(asked.y) * asked.itemsize
-    result = 0 if asked.y_is_dense else asked.groups * copied(asked.y_bytes())
-    return at_once * (unrolled if asked.groups == 1 else rounded_up(unrolled)) + result
+    at_once = min(given.groups, 2 if given.problem.dtype is DType.FP64 else 4)
+    unrolled = given.n * given.c * prod(given.taps) * prod(given.y) * given.itemsize
+    result = 0 if given.y_is_dense else given.groups * copied(given.y_bytes())
+    return at_once * (unrolled if given.groups == 1 else rounded_up(unrolled)) + result
 
 
-def _needs_no_unrolling(asked: Asked) -> bool:
+def _needs_no_unrolling(given: ClassicProblem) -> bool:
     """True where every recorded kernel unrolls on the fly: in fp32 and fp64, for few output channels."""
-    return asked.itemsize >= DType.FP32.nbytes and asked.k <= 64 and prod(asked.taps) > 1
+    return given.itemsize >= DType.FP32.nbytes and given.k <= 64 and prod(given.taps) > 1
 
 
-def _channel_padding(asked: Asked) -> int:
-    return 1 if asked.arithmetic is Arithmetic.FP64 else 8
+def _channel_padding(given: ClassicProblem) -> int:
+    return 1 if given.arithmetic is Arithmetic.FP64 else 8

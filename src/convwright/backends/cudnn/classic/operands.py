@@ -32,7 +32,7 @@ def objection(problem: ConvProblem) -> str | None:
         return "cuDNN takes no operand that repeats its elements (a stride of 0)"
     layout = filter_layout(problem)
     if problem.direction is Direction.BACKWARD_WEIGHT and not is_dense(problem.w, layout):
-        return f"writes the weight's gradient dense in {layout}, asked for strides {problem.w.strides}"
+        return f"writes the weight's gradient dense in {layout}, got strides {problem.w.strides}"
     return None
 
 

@@ -7,7 +7,7 @@ device. The engines listed here are those whose bound held for every recorded pr
 
 from __future__ import annotations
 
-from convwright.backends.cudnn.classic.asked import Asked, copied, rounded_up
+from convwright.backends.cudnn.classic.classic_problem import ClassicProblem, copied, rounded_up
 from convwright.backends.cudnn.graph import listing as graph
 from convwright.backends.cudnn.library import Missing, load
 from convwright.core.candidate import Candidate
@@ -51,20 +51,20 @@ _COPYING_NOTHING_MORE = {_FORWARD: (0, 28), _BACKWARD_DATA: (0, 28), _BACKWARD_W
 
 def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> int | None:
     """An upper bound in bytes; None if the records show no bound."""
-    asked, library = Asked.of(problem, arithmetic), load()
+    given, library = ClassicProblem.of(problem, arithmetic), load()
     if isinstance(library, Missing) or library.version // 100 != _VERSION or problem.epilogue:
         return None
-    if _is_a_matrix_product(asked) or (asked.groups > 1 and asked.rank == 3):
+    if _is_a_matrix_product(given) or (given.groups > 1 and given.rank == 3):
         return None  # other kernels compute these, and split sums by no rule that the records show
-    if max(asked.taps) > _MOST_TAPS:
+    if max(given.taps) > _MOST_TAPS:
         return None
     first = _first_proposed(problem, device, arithmetic)
     if first is None or first.workspace_bytes is None:
         return None
     number = _number(first)
-    if number not in _ENGINES.get((problem.direction, asked.layout, _kind(asked)), ()):
+    if number not in _ENGINES.get((problem.direction, given.layout, _kind(given)), ()):
         return None
-    more = 0 if number in _COPYING_NOTHING_MORE[problem.direction] else _copied_bytes(asked)
+    more = 0 if number in _COPYING_NOTHING_MORE[problem.direction] else _copied_bytes(given)
     needed = first.workspace_bytes + more
     return needed if needed <= _MOST_BYTES else None
 
@@ -80,24 +80,24 @@ def _number(engine: Candidate) -> int:
     return graph.numbers(engine.algorithm, engine.config)[0]
 
 
-def _is_a_matrix_product(asked: Asked) -> bool:
-    return max(asked.taps) == 1 and max(asked.padding) == 0
+def _is_a_matrix_product(given: ClassicProblem) -> bool:
+    return max(given.taps) == 1 and max(given.padding) == 0
 
 
-def _kind(asked: Asked) -> str:
-    return _DENSE if asked.groups == 1 else _DEPTHWISE if asked.c == 1 else _GROUPED
+def _kind(given: ClassicProblem) -> str:
+    return _DENSE if given.groups == 1 else _DEPTHWISE if given.c == 1 else _GROUPED
 
 
-def _copied_bytes(asked: Asked) -> int:
+def _copied_bytes(given: ClassicProblem) -> int:
     """The classic API's own workspace: a zero bias, and the weight or its gradient in another layout."""
-    direction, weight = asked.problem.direction, asked.groups * copied(asked.w_bytes())
+    direction, weight = given.problem.direction, given.groups * copied(given.w_bytes())
     if direction is _BACKWARD_WEIGHT:
         return weight
-    mixed = len({spec.layout for spec in (asked.problem.x, asked.problem.w, asked.problem.y)}) > 1
-    return (weight if mixed else 0) + (_bias_bytes(asked) if direction is _FORWARD else 0)
+    mixed = len({spec.layout for spec in (given.problem.x, given.problem.w, given.problem.y)}) > 1
+    return (weight if mixed else 0) + (_bias_bytes(given) if direction is _FORWARD else 0)
 
 
-def _bias_bytes(asked: Asked) -> int:
-    if asked.arithmetic is Arithmetic.TF32:
-        return asked.groups * rounded_up(asked.k * 4, 1024)
-    return asked.groups * rounded_up(asked.k * 4, 32 if asked.groups == 1 else 256)
+def _bias_bytes(given: ClassicProblem) -> int:
+    if given.arithmetic is Arithmetic.TF32:
+        return given.groups * rounded_up(given.k * 4, 1024)
+    return given.groups * rounded_up(given.k * 4, 32 if given.groups == 1 else 256)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from convwright.backends.cudnn.classic.asked import Asked
+from convwright.backends.cudnn.classic.classic_problem import ClassicProblem
 from convwright.backends.cudnn.classic.conditions import (
     Condition,
     channels_first,
@@ -70,7 +70,7 @@ class Rule:
     """
 
     conditions: tuple[Condition, ...]
-    workspace_bytes: Callable[[Asked], int | None] = no_bytes
+    workspace_bytes: Callable[[ClassicProblem], int | None] = no_bytes
     at_most: bool = False
 
 
@@ -146,9 +146,9 @@ def answer(problem: ConvProblem, algorithm: str, arithmetic: Arithmetic) -> int 
     rule = RULES[problem.direction][algorithm]
     if reason := objection(problem) or (None if rule is _UNSERVED else _unknown(problem)):
         return reason
-    asked = Asked.of(problem, arithmetic)
-    failed = next((reason for condition in rule.conditions if (reason := condition(asked))), None)
-    return failed or rule.workspace_bytes(asked)
+    given = ClassicProblem.of(problem, arithmetic)
+    failed = next((reason for condition in rule.conditions if (reason := condition(given))), None)
+    return failed or rule.workspace_bytes(given)
 
 
 def is_bound(problem: ConvProblem, algorithm: str, workspace_bytes: int) -> bool:

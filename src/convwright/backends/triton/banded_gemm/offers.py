@@ -79,7 +79,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         shape_reason(problem, _DTYPES, groups=True)
         or _window_reason(problem)
         or _gradient_reason(problem)
-        or _lying_reason(operands)
+        or _width_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
     )
@@ -102,7 +102,7 @@ def _gradient_reason(problem: ConvProblem) -> str | None:
     )
 
 
-def _lying_reason(named: Mapping[str, TensorSpec]) -> str | None:
+def _width_reason(named: Mapping[str, TensorSpec]) -> str | None:
     for name, spec in named.items():
         if spec.shape[-1] > 1 and spec.strides[-1] != 1:
             return f"needs stride 1 along the width of `{name}`, got {spec.strides[-1]}"
@@ -291,28 +291,28 @@ def _window(problem: ConvProblem) -> tuple[tuple[int, int], tuple[int, int], tup
 
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
     """Compile-time constants of the product kernel, for a forward convolution."""
-    told = window_constants(problem) | channel_constants(problem) | _lying(problem, tile)
+    values = window_constants(problem) | channel_constants(problem) | _tap_positions(problem, tile)
     _, outputs = group_sizes(problem)
-    told |= {
+    values |= {
         "EACH": outputs, "READ": tile.rows(problem), "BM": tile.bm, "BN": tile.bn, "BP": tile.bp,
         "STAGES": tile.stages, "FEW": _FEW, "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
     }  # fmt: skip
     unknown = ("C", "K", "FLIP", "PADDED")
-    kept = {name: value for name, value in told.items() if name not in unknown}
+    kept = {name: value for name, value in values.items() if name not in unknown}
     return kept | {"ACTIVATION": problem.epilogue.activation.value}
 
 
 def band_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that writes the bands, for a forward convolution."""
-    told = window_constants(problem) | weight_strides(problem) | _lying(problem, tile)
+    values = window_constants(problem) | weight_strides(problem) | _tap_positions(problem, tile)
     needed = (
         "R", "S", "W_K", "W_R", "W_S", "STRIDE_H", "STRIDE_W", "DILATION_H", "DILATION_W", "FLIP",
         "BEFORE", "FIRST", "BANDS", "BQ", "XW",
     )  # fmt: skip
-    return {name: told[name] for name in needed}
+    return {name: values[name] for name in needed}
 
 
-def _lying(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
+def _tap_positions(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     """The positions of the taps in the bands, for both kernels."""
     return {
         "BEFORE": tile.before(problem), "FIRST": tile.first(problem), "BANDS": tile.bands(problem),
@@ -332,13 +332,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     any_place, packed = (dtype, nbytes), (dtype, 16)
     x, y = ((dtype, spec.alignment) for spec in (problem.x, problem.y))
     pointers = {"x": x, "packed": packed, "bias": any_place, "residual": y, "y": y}
-    told: dict[str, object] = {**constants(problem, tile)}
+    values: dict[str, object] = {**constants(problem, tile)}
     if candidate.problem.direction is Direction.BACKWARD_DATA:
         for absent in ("bias", "residual"):
             del pointers[absent]
-            told[absent] = None
+            values[absent] = None
     programs = tile.programs(problem) * problem.k
-    products = KernelCall(banded_gemm, pointers, told, programs, tile.warps, tile.stages)
+    products = KernelCall(banded_gemm, pointers, values, programs, tile.warps, tile.stages)
     laid = KernelCall(
         bands, {"w": any_place, "packed": packed}, band_constants(problem, tile), tile.bands(problem) * problem.k,
         _BAND_WARPS, 1,

@@ -193,12 +193,12 @@ def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
 def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:
     """The copy engine's descriptors of the operands."""
     window = Window.of(problem)
-    told = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
+    values = window.maps(window.box(tile.pixels), tile.bn, tile.bk)
     if not _writes_boxes(problem):
-        del told["y"]
+        del values["y"]
     elif problem.epilogue.residual:
-        told["residual"] = told["y"]
-    return told
+        values["residual"] = values["y"]
+    return values
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:

@@ -212,10 +212,10 @@ def blocks(problem: ConvProblem, tile: Tile) -> int:
 def constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool]:
     """Compile-time constants of the product kernel."""
     window = Window.of(problem)
-    told = window.constants(window.box(tile.pixels))
-    del told["FLIP"]  # the kernel that adds the parts mirrors the taps
+    values = window.constants(window.box(tile.pixels))
+    del values["FLIP"]  # the kernel that adds the parts mirrors the taps
     sides = dict(zip(("BESIDE_D", "BESIDE_H", "BESIDE_W"), reads_beside(tile, problem), strict=True))
-    return told | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
+    return values | sides | {"PARTS": tile.parts, "BM": tile.bm, "BN": tile.bn}
 
 
 def maps(problem: ConvProblem, tile: Tile) -> dict[str, TensorMap]:

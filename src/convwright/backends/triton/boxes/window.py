@@ -55,8 +55,8 @@ class Images:
     def map(self, channels: int, box: Box, width: int, steps: tuple[int, int, int]) -> TensorMap:
         """A descriptor for boxes of so many channels, of every ``steps``-th plane, row and column."""
         rows = zip((*self.sizes, channels), (*self.strides, 1), (*box.sides, width), (1, *steps, 1), strict=True)
-        told = [each for place, each in enumerate(rows) if place != 1 or self.deep]
-        return TensorMap(*zip(*told, strict=True))
+        kept = [each for place, each in enumerate(rows) if place != 1 or self.deep]
+        return TensorMap(*zip(*kept, strict=True))
 
 
 def _four(values: Sequence[int]) -> Sizes:
@@ -125,13 +125,13 @@ class Window:
         """Compile-time constants of the window, and of the boxes that cover the output."""
         _, Z, P, Q = self.written.sizes
         axes = {"STRIDE": self.stride, "DILATION": self.dilation}
-        told = {
+        constants = {
             f"{name}_{axis}": each for name, values in axes.items() for axis, each in zip("DHW", values, strict=True)
         }
         T, R, S = self.taps
         front, top, left = self.ahead
-        told |= dict(zip(("IMAGES", "PLANES", "ROWS", "COLUMNS"), box.sides, strict=True))
-        return told | {
+        constants |= dict(zip(("IMAGES", "PLANES", "ROWS", "COLUMNS"), box.sides, strict=True))
+        return constants | {
             "Z": Z, "P": P, "Q": Q, "C": self.channels, "K": self.outputs, "T": T, "R": R, "S": S,
             "FRONT": front, "TOP": top, "LEFT": left, "FLIP": self.flip, "DEEP": self.read.deep,
             "BOXES": box.count(self.written.sizes),

@@ -17,7 +17,7 @@ from convwright.backends.triton.few_channels import FEW_OUTPUTS, absent_pointers
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.multiprocessor import sm_count
 from convwright.backends.triton.operands import offsets_are_wide
-from convwright.backends.triton.sweep import Sweep, lying_constants, sweep_of, weight_constants, weight_lying
+from convwright.backends.triton.sweep import Sweep, stride_constants, sweep_of, sweep_weight_strides, weight_constants
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
@@ -153,7 +153,7 @@ def _ways(strip: Strip, sweep: Sweep) -> Iterator[Strip]:
 
 
 def filled_strip(strip: Strip, sweep: Sweep) -> Strip | None:
-    """The strip with as many output channels as fit a thread's registers, in equal parts of a group; None if none fit."""
+    """The strip with all output channels that fit a thread's registers, in equal parts of a group; None if none fit."""
     if sweep.groups == 1 if strip.across else sweep.in_lanes_only:
         return None
     most = min(_most_outputs(strip, sweep), sweep.outputs)
@@ -233,7 +233,7 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
     sweep, backward = sweep_of(problem), problem.direction is Direction.BACKWARD_DATA
     gap, apart = sweep.spacing
     epilogue = Epilogue() if backward else problem.epilogue
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
         "WIDE": offsets_are_wide(sweep.read, sweep.written),
         "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
@@ -242,22 +242,22 @@ def constants(problem: ConvProblem, strip: Strip) -> dict[str, object]:
         "ACROSS": strip.across == 1, "CHANNELS_LAST": sweep.in_lanes_only, "OUTPUTS": strip.outputs,
         "TOGETHER": sweep.columns_together, "LARGE": has_loop(strip, sweep),
     }  # fmt: skip
-    lying = weight_lying(problem, packed=bool(strip.packed))
-    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
+    lying = sweep_weight_strides(problem, packed=bool(strip.packed))
+    return values | stride_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
 
 
 def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, object]:
     """For each dimension, sizes and windows, and the distance of a phase's taps in the weight."""
-    told: dict[str, object] = {}
+    values: dict[str, object] = {}
     names = ("D", "Z", "T"), ("H", "P", "R"), ("W", "Q", "S")
     for (read, written, taps), track in zip(names, sweep.tracks, strict=True):
         stride = lying[f"W_{taps}"]
-        told |= {
+        values |= {
             read: track.read, written: track.written, f"W_{taps}": stride * track.step,
             f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
             f"PHASES_{read}": tuple((phase.taps, phase.before, phase.first * stride) for phase in track.phases),
         }  # fmt: skip
-    return told
+    return values
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
@@ -275,6 +275,6 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     weight = sweep.groups_together * nbytes if strip.packed else nbytes
     pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
     absent = absent_pointers(candidate)
-    told = constants(problem, strip) | dict.fromkeys(absent)
+    values = constants(problem, strip) | dict.fromkeys(absent)
     named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
-    return (KernelCall(direct, named, told, blocks(problem, strip), strip.warps, 1),)
+    return (KernelCall(direct, named, values, blocks(problem, strip), strip.warps, 1),)

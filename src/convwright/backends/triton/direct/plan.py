@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan
+from convwright.backends.triton.launching.sequence_plan import NamedOperandsPlan, Operand
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import has_extended_epilogue
@@ -17,7 +17,7 @@ class DirectPlan(SingleKernelPlan):
         return _laid(self.candidate, weight)
 
 
-class DirectGradientPlan(RarePlan):
+class DirectGradientPlan(NamedOperandsPlan):
     """Runs a configuration that multiplies dy by an activation's derivative."""
 
     @staticmethod

@@ -70,7 +70,7 @@ class Tile(RoleTile):
         return walk.row_size == self.parts * self.part_size(walk)
 
     def parts_of(self, walk: Walk, launch: int) -> int:
-        """The number of programs that share a row in a launch. The last launch, if it has one element per row, has one."""
+        """Programs that share a row in a launch. The last launch, if it has one element per row, has one program."""
         return 1 if walk.is_reduced and launch == len(walk.levels) else self.parts
 
     def workspace_bytes(self, walk: Walk) -> int:
@@ -121,7 +121,7 @@ def _in_rows(walk: Walk) -> list[Tile]:
 
 
 def _whole_rows(walk: Walk) -> list[Tile]:
-    """Few rows of many elements, or many rows of few. If rows are adjacent in memory, enough of them to fill transfers."""
+    """Few rows of many elements, or many rows of few. Of rows that are adjacent in memory, enough to fill transfers."""
     columns, most = power_of_two(walk.row_size), power_of_two(walk.dims[walk.outer].size)
     counts = [max(area // columns, 1) for area in _AREAS]
     if walk.is_side_by_side:

@@ -1,4 +1,4 @@
-"""Weight gradients with few weights per input channel, without a matrix product: supported problems, patches, launches."""
+"""Weight gradients with few weights per input channel, by direct sums: supported problems, patches, launches."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _timed(problem: ConvProblem, device: DeviceFacts) -> Iterator[tuple[float, i
 
 
 def _divisions(problem: ConvProblem) -> Iterator[dict[str, int]]:
-    """The taps that a thread may keep; of many taps also half of the columns, which leaves registers for more pixels."""
+    """The taps that a thread may keep; of many, also half of the columns, which leaves registers for more pixels."""
     rows, columns = tap_block(problem)
     yield {}
     if rows * columns >= _LEAST_TAPS_HALVED:
@@ -335,7 +335,7 @@ def _parts(patch: Patch, problem: ConvProblem, device: DeviceFacts) -> dict[int,
 
 
 def _cycles(patch: Patch, problem: ConvProblem, device: DeviceFacts, step: tuple[float, float], fitting: int) -> float:
-    """A rough time on the busiest multiprocessor with ``fitting`` blocks, good enough to drop patches that cannot win."""
+    """A rough time on the busiest multiprocessor with ``fitting`` blocks, to drop patches that cannot win."""
     instructions, lines = step
     blocks = -(-patch.blocks_of_a_part(problem) * patch.parts // sm_count(device))
     together = min(blocks, fitting)
@@ -408,10 +408,10 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     dtype = problem.dtype
     x, dy, dw = ((dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
     pointers = {"x": x, "dy": dy, "out": WORKSPACE if patch.parts > 1 else dw}
-    told: dict[str, object] = {**constants(problem, patch)}
+    values: dict[str, object] = {**constants(problem, patch)}
     if has_extended_epilogue(problem):
         pointers |= {"z": dy, "db": (dtype.value, dtype.nbytes)}
     else:
-        told |= {"z": None, "db": None}
-    sums = KernelCall(few_weights, pointers, told, blocks(problem, patch), patch.warps, 1)
+        values |= {"z": None, "db": None}
+    sums = KernelCall(few_weights, pointers, values, blocks(problem, patch), patch.warps, 1)
     return (sums, *[sum_call(problem, patch.parts)] * (patch.parts > 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convwright.backends.triton.few_weights.offers import Patch
-from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
+from convwright.backends.triton.launching.sequence_plan import NamedOperandsPlan, Operand, SequencePlan
 from convwright.core.candidate import Candidate
 from convwright.core.fusing import has_extended_epilogue
 
@@ -14,11 +14,11 @@ class FewWeightsPlan(SequencePlan):
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         parted = Patch.of(candidate).parts > 1
-        out = Operand.BEHIND if parted else Operand.OUT
-        return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.BEHIND, Operand.OUT)] * parted]
+        out = Operand.SECOND_PART if parted else Operand.OUT
+        return [(Operand.FIRST, Operand.SECOND, out), *[(Operand.SECOND_PART, Operand.OUT)] * parted]
 
 
-class FewWeightsAheadPlan(RarePlan):
+class FewWeightsNamedPlan(NamedOperandsPlan):
     """Runs a configuration that multiplies dy by an activation's derivative, sums the bias gradient, or both."""
 
     @staticmethod
@@ -27,5 +27,5 @@ class FewWeightsAheadPlan(RarePlan):
         return [(*product, Operand.Z, Operand.DB), *((*places, *[Operand.DB] * with_bias) for places in added)]
 
 
-def plan_class(candidate: Candidate) -> type[FewWeightsPlan] | type[FewWeightsAheadPlan]:
-    return FewWeightsAheadPlan if has_extended_epilogue(candidate.problem) else FewWeightsPlan
+def plan_class(candidate: Candidate) -> type[FewWeightsPlan] | type[FewWeightsNamedPlan]:
+    return FewWeightsNamedPlan if has_extended_epilogue(candidate.problem) else FewWeightsPlan

@@ -19,7 +19,7 @@ from convwright.backends.triton.staging.kernel import (
     lowering,
     magnitude,
     raising,
-    scales_behind,
+    scales_after,
     shared_exponent,
     store_raised,
     times_power,
@@ -84,7 +84,7 @@ def _lay_row(
     if SCALED:
         exponent = shared_exponent(magnitude(value)[None, :], 1)
         store_raised(to, value * raising(exponent), at < ROW, N * DP * HP * ROW, EACH)
-        tl.store(scales_behind(staged, SCALES_AT) + row + tl.arange(0, 1), lowering(exponent))
+        tl.store(scales_after(staged, SCALES_AT) + row + tl.arange(0, 1), lowering(exponent))
     else:
         tl.store(to, value, mask=at < ROW)
 
@@ -113,7 +113,7 @@ def _lay_weight(
     if SCALED:
         exponent = shared_exponent(magnitude(value)[None, :], 1)
         store_raised(to, value * raising(exponent), at < LENGTH, STEP, EACH)
-        tl.store(scales_behind(packed, K * LENGTH * EACH // 2) + k + tl.arange(0, 1), lowering(exponent))
+        tl.store(scales_after(packed, K * LENGTH * EACH // 2) + k + tl.arange(0, 1), lowering(exponent))
     else:
         tl.store(to, value, mask=at < LENGTH)
 
@@ -171,7 +171,7 @@ def held_gemm(
     # scaled by 2^40 more.
     common = 1.0
     if SCALED:
-        exponents = exponent_of(tl.load(scales_behind(w, K * LENGTH // 2) + k_read))
+        exponents = exponent_of(tl.load(scales_after(w, K * LENGTH // 2) + k_read))
         shared = tl.maximum(tl.minimum(tl.max(exponents, axis=0), tl.min(exponents, axis=0) + 40), 104)
         common = (shared << 23).to(tl.float32, bitcast=True)
 
@@ -180,7 +180,7 @@ def held_gemm(
         m_read = tl.minimum(m, M - 1)
         of_row = (m_read // (Z * P * Q) * DP + m_read // (P * Q) % Z * STRIDE_D) * HP + m_read // Q % P * STRIDE_H
         x_rows = staged + (of_row * WP + m_read % Q * STRIDE_W) * PITCH
-        scale_rows = scales_behind(staged, SCALES_AT) + of_row
+        scale_rows = scales_after(staged, SCALES_AT) + of_row
         scales = ()
         if SCALED:
             for row in tl.static_range(ROWS):

@@ -22,7 +22,7 @@ from convwright.backends.triton.multiprocessor import (
 )
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
-    lying_reason,
+    layout_reason,
     offsets_are_wide,
     pair,
     power_of_two,
@@ -112,7 +112,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     return (
         shape_reason(problem, DTYPES, volumes=True)
         or _window_reason(problem)
-        or lying_reason({"output": problem.y})
+        or layout_reason({"output": problem.y})
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _folded_reason(problem)
@@ -327,13 +327,13 @@ def cycles(tile: FoldedTile, problem: ConvProblem, algorithm: Algorithm, device:
 def laying_constants(problem: ConvProblem, algorithm: Algorithm) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that stages the input and packs the weight. A program writes a row of the
     input, or the weight of an output channel."""
-    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
+    values = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     folding, rows = Folding.of(problem, algorithm), steps(problem)
     needed = (
         "C", "H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "TOP", "LEFT", "FRONT",
         "R", "S", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP",
     )  # fmt: skip
-    return {name: told[name] for name in needed} | folding.constants | {
+    return {name: values[name] for name in needed} | folding.constants | {
         "WIDE": offsets_are_wide(problem.x), "K": problem.k, "ROWS": rows, "STEP": folding.step,
         "X_BLOCK": power_of_two(folding.width * folding.channels), "W_BLOCK": power_of_two(rows * folding.step),
     }  # fmt: skip
@@ -350,10 +350,10 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> d
 
 def held_constants(problem: ConvProblem, algorithm: Algorithm, tile: FoldedTile) -> dict[str, int | bool | str]:
     """The same for the kernel that keeps the weight."""
-    told, folding = constants(problem, algorithm, tile), Folding.of(problem, algorithm)
+    values, folding = constants(problem, algorithm, tile), Folding.of(problem, algorithm)
     unknown = ("S", "G", "DILATION_W", "X_PIXEL", "GROUP_M", "PARTS")
     assert tile.programs is not None
-    return {name: value for name, value in told.items() if name not in unknown} | {
+    return {name: value for name, value in values.items() if name not in unknown} | {
         "WHOLE": folding.whole, "PROGRAMS": tile.programs, "STAGES": tile.stages,
     }  # fmt: skip
 
@@ -370,10 +370,10 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     x, y = ((spec.dtype.value, spec.alignment) for spec in (problem.x, problem.y))
     of_any = problem.dtype.value, problem.dtype.nbytes  # weights and biases, with any address
     numbers = (DType.FP16 if problem.dtype is DType.FP32 else problem.dtype).value, 16  # as a kernel has staged them
-    told = laying_constants(problem, algorithm)
-    warps = _warps(max(told["X_BLOCK"], told["W_BLOCK"]))
+    values = laying_constants(problem, algorithm)
+    warps = _warps(max(values["X_BLOCK"], values["W_BLOCK"]))
     laid = KernelCall(
-        folded_operands, {"x": x, "staged": numbers, "w": of_any, "packed": numbers}, told,
+        folded_operands, {"x": x, "staged": numbers, "w": of_any, "packed": numbers}, values,
         Folding.of(problem, algorithm).rows + problem.k, warps, 1,
     )  # fmt: skip
     pointers = {"staged": numbers, "w": numbers, "bias": of_any, "residual": y, "y": y}

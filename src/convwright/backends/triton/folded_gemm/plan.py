@@ -16,12 +16,12 @@ class FoldedGemmPlan(SequencePlan):
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
-        laid = (Operand.FIRST, Operand.WORKSPACE, Operand.SECOND, Operand.BEHIND)
-        multiplied = (Operand.WORKSPACE, Operand.BEHIND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)
+        laid = (Operand.FIRST, Operand.WORKSPACE, Operand.SECOND, Operand.SECOND_PART)
+        multiplied = (Operand.WORKSPACE, Operand.SECOND_PART, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)
         return [laid, multiplied]
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         return Folding.of(candidate.problem, algorithm_of(candidate)).nbytes
 
 

@@ -38,7 +38,7 @@ from convwright.backends.triton.operands import (
     group_sizes,
     is_channels_last,
     is_in_planes,
-    lying_reason,
+    layout_reason,
     pixel_count,
     plane_constants,
     power_of_two,
@@ -65,7 +65,7 @@ NAME = f"triton/{KERNEL}"
 # different parts.
 _MANY_OUTPUTS, _OUTPUTS_OF_MANY, _OUTPUTS, _PARTS_AT_ONCE = 2**17, 512, 128, 32
 _TIMES_ACROSS_TAPS = 1.7  # times the estimate, if elements are loaded one by one (medians, H200)
-_TOLD_OF_THE_OUTPUT = (
+_OUTPUT_CONSTANTS = (
     "N", "Z", "P", "Q", "Y_N", "Y_K", "Y_Z", "Y_P", "Y_Q", "Y_PLANES",
     "SCALE", "BIAS", "RESIDUAL", "ACTIVATION", "WIDE", "PARTS", "WHOLE",
 )  # fmt: skip
@@ -109,12 +109,12 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         return f"computes only the forward direction, got {problem.direction}"
     # With channels last, direct supports no group with this many inputs, however few its outputs are.
     few = group_reason(problem, least_outputs=1 if is_channels_last(problem.x) else LEAST_OF_A_GROUP)
-    elsewhere = "" if problem.dtype.narrow else "; `direct` supports smaller groups"
+    hint = "" if problem.dtype.narrow else "; `direct` supports smaller groups"
     operands = {"input": problem.x, "output": problem.y}
     return (
         shape_reason(problem, (*DTYPES, *NARROW_DTYPES), groups=True, volumes=True, scaled=problem.dtype.narrow)
-        or (None if few is None else few + elsewhere)
-        or lying_reason(operands)
+        or (None if few is None else few + hint)
+        or layout_reason(operands)
         or _narrow_reason(problem)
         or size_reason(problem, operands)
         or weight_reason(problem)
@@ -284,8 +284,8 @@ def output_blocks(problem: ConvProblem) -> int:
 def output_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """Compile-time constants of the kernel that adds the parts."""
     bm, bn = _output_tile(problem)
-    told = constants(problem, algorithm, tile)
-    return {name: told[name] for name in _TOLD_OF_THE_OUTPUT} | {
+    values = constants(problem, algorithm, tile)
+    return {name: values[name] for name in _OUTPUT_CONSTANTS} | {
         "K": problem.k, "AT_ONCE": 1 if _is_many(problem) else min(_PARTS_AT_ONCE, power_of_two(tile.parts or 1)),
         "BM": bm, "BN": bn,
     }  # fmt: skip
@@ -319,11 +319,11 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     algorithm, grid = algorithm_of(candidate, KERNEL), blocks(problem, tile)
     packing = (rows_call(problem, split=algorithm.split),) if algorithm.packed else ()
     if not tile.in_parts:
-        told = constants(problem, algorithm, tile) | no_scale
-        whole = KernelCall(implicit_gemm, pointers | scale, told, grid, tile.warps, tile.stages, tile.regs)
+        values = constants(problem, algorithm, tile) | no_scale
+        whole = KernelCall(implicit_gemm, pointers | scale, values, grid, tile.warps, tile.stages, tile.regs)
         return whole, *packing
-    told, parts = constants(writing_sums(problem), algorithm, tile) | {"scale": None}, {**pointers, "y": WORKSPACE}
-    product = KernelCall(implicit_gemm, parts, told, grid, tile.warps, tile.stages, tile.regs)
+    values, parts = constants(writing_sums(problem), algorithm, tile) | {"scale": None}, {**pointers, "y": WORKSPACE}
+    product = KernelCall(implicit_gemm, parts, values, grid, tile.warps, tile.stages, tile.regs)
     added = {"sums": WORKSPACE, **{name: pointers[name] for name in ("bias", "residual", "y")}, **scale}
-    told = output_constants(problem, algorithm, tile) | no_scale
-    return product, KernelCall(output_of_parts, added, told, output_blocks(problem), 4, 1), *packing
+    values = output_constants(problem, algorithm, tile) | no_scale
+    return product, KernelCall(output_of_parts, added, values, output_blocks(problem), 4, 1), *packing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convwright.backends.triton.gemm.algorithms import algorithm_of
 from convwright.backends.triton.gemm.tiles import Tile
 from convwright.backends.triton.implicit_gemm.offers import KERNEL
-from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
+from convwright.backends.triton.launching.sequence_plan import NamedOperandsPlan, Operand, SequencePlan
 from convwright.backends.triton.launching.single_plan import SingleKernelPlan
 from convwright.backends.triton.packing.weight import channels_last_of
 from convwright.core.candidate import Candidate
@@ -31,14 +31,14 @@ class PartedGemmPlan(SequencePlan):
 
     @staticmethod
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
-        product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.BEHIND)
-        return [product, (Operand.BEHIND, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
+        product = (Operand.FIRST, Operand.SECOND, Operand.BIAS, Operand.RESIDUAL, Operand.SECOND_PART)
+        return [product, (Operand.SECOND_PART, Operand.BIAS, Operand.RESIDUAL, Operand.OUT)]
 
     packed_shape = staticmethod(packed_shape)
     laid = staticmethod(channels_last_of)  # the kernel takes the address of dense channels-last memory
 
 
-class ScaledGemmPlan(RarePlan):
+class ScaledGemmPlan(NamedOperandsPlan):
     """The same if sums are scaled, whole or in parts."""
 
     @staticmethod

@@ -31,7 +31,7 @@ from convwright.backends.triton.operands import (
     group_constants,
     group_reason,
     group_sizes,
-    lying_reason,
+    layout_reason,
     plane_constants,
     shape_reason,
     size_reason,
@@ -95,7 +95,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
         shape_reason(problem, DTYPES, groups=True, volumes=True)
         or group_reason(problem)
         or _window_reason(problem)
-        or lying_reason(operands)
+        or layout_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _pixels_reason(problem)
@@ -267,6 +267,6 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     pointers = {name: (problem.dtype.value, spec.alignment) for name, spec in specs.items()}
     algorithm = algorithm_of(candidate, KERNEL)
     packing = (turned_rows_call(problem, split=algorithm.split),) if algorithm.packed else ()
-    told = constants(problem, algorithm, tile)
-    product = KernelCall(input_gradient, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    values = constants(problem, algorithm, tile)
+    product = KernelCall(input_gradient, pointers, values, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
     return product, *packing

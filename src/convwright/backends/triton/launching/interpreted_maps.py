@@ -17,14 +17,14 @@ class _Box(list[int]):
     steps: tuple[int, ...]
 
 
-def mapped(operand: Tensor, told: TensorMap) -> Any:
+def mapped(operand: Tensor, tensor_map: TensorMap) -> Any:
     """The operand as a tensor descriptor for the interpreter."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     _let_boxes_step()
-    box = _Box(told.box)
-    box.steps = told.steps
-    return TensorDescriptor(operand, list(told.sizes), list(told.strides), box)
+    box = _Box(tensor_map.box)
+    box.steps = tensor_map.steps
+    return TensorDescriptor(operand, list(tensor_map.sizes), list(tensor_map.strides), box)
 
 
 @cache

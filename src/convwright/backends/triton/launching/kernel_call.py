@@ -92,7 +92,7 @@ class KernelCall:
 
 
 def interpreting() -> bool:
-    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``). Does not load Triton, which takes 0.3 s."""
+    """Whether Triton runs kernels in its interpreter (``TRITON_INTERPRET=1``), without loading it for 0.3 s."""
     if "triton" not in sys.modules:
         return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
     import triton

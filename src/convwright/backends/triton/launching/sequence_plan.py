@@ -23,7 +23,7 @@ from convwright.errors import BadInput
 class Operand(IntEnum):
     """An operand of a kernel: an operand of the call, the workspace, or its second part."""
 
-    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, BEHIND, Z, DB, SCALE = range(10)
+    FIRST, SECOND, BIAS, RESIDUAL, OUT, WORKSPACE, SECOND_PART, Z, DB, SCALE = range(10)
 
 
 class KernelSequence(KernelPlan):
@@ -33,7 +33,7 @@ class KernelSequence(KernelPlan):
         super().__init__(candidate, device, launches)
         place, operands = torch.device(device.torch_name or "cpu"), self.operands(candidate)
         self.workspace_bytes = candidate.workspace_bytes or 0
-        self._behind_from = self.behind_from(candidate)
+        self._second_part_from = self.second_part_from(candidate)
         picks = [itemgetter(*places) for places in operands]
         self._steps = tuple(zip(launches[: len(operands)], picks, strict=True))
         self._stream = launches[0].stream
@@ -49,7 +49,7 @@ class KernelSequence(KernelPlan):
         return len(cls.operands(candidate))
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         """Where the second part of the workspace begins: data of another kernel than the first, or sums of parts."""
         return 0
 
@@ -70,14 +70,16 @@ class KernelSequence(KernelPlan):
         if workspace is None and self.workspace_bytes:
             workspace = self._new_workspace()
         if self._stream is None:
-            behind = workspace[self._behind_from :] if workspace is not None and self._behind_from else workspace
-            tensors = (first, second, bias, residual, out, workspace, behind, z, db, scale)
+            second_part = (
+                workspace[self._second_part_from :] if workspace is not None and self._second_part_from else workspace
+            )
+            tensors = (first, second, bias, residual, out, workspace, second_part, z, db, scale)
             for launch, picked in self._steps:
                 launch(*picked(tensors))
             return out
         given = (first, second, bias, residual, out, workspace, workspace, z, db, scale)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-        addresses[Operand.BEHIND] += self._behind_from
+        addresses[Operand.SECOND_PART] += self._second_part_from
         self._run_at(addresses, self._stream())
         return out
 
@@ -113,11 +115,11 @@ class SequencePlan(KernelSequence):
             raise BadInput(wrong_operands(self.candidate, bias or None, residual or None))
         if self.workspace_bytes and not workspace:
             raise BadInput(f"{self.candidate.id} needs a workspace of {self.workspace_bytes:,} bytes, got none")
-        behind = workspace + self._behind_from
-        self._run_at((first, second, bias, residual, out, workspace, behind, 0, 0, 0), stream)
+        second_part = workspace + self._second_part_from
+        self._run_at((first, second, bias, residual, out, workspace, second_part, 0, 0, 0), stream)
 
 
-class RarePlan(KernelSequence):
+class NamedOperandsPlan(KernelSequence):
     """Runs kernels that fuse an extended epilogue, whose operands are passed by name."""
 
     def __init__(self, candidate: Candidate, device: DeviceFacts, launches: Sequence[Launch]) -> None:

@@ -48,8 +48,8 @@ class Mapped:
 
 def mapped_operands(call: KernelCall, compiled: Any) -> tuple[Mapped, ...]:
     """The tensor maps of a kernel that Triton has ``compiled``, with its layout of boxes."""
-    names, told = [name for name in call.pointers if name in call.maps], compiled.metadata.tensordesc_meta
-    found = tuple(_mapped(call, name, each) for name, each in zip(names, told, strict=True))
+    names, meta = [name for name in call.pointers if name in call.maps], compiled.metadata.tensordesc_meta
+    found = tuple(_mapped(call, name, each) for name, each in zip(names, meta, strict=True))
     expected = len(call.pointers) + sum(each.more_parameters for each in found) + SCRATCH_POINTERS
     taken = len(_PARAMETERS.findall(compiled.asm["ptx"]))
     if taken != expected:
@@ -57,13 +57,13 @@ def mapped_operands(call: KernelCall, compiled: Any) -> tuple[Mapped, ...]:
     return found
 
 
-def _mapped(call: KernelCall, name: str, told: dict[str, Any]) -> Mapped:
-    each, dtype, nbytes = call.maps[name], call.pointers[name][0], told["elem_size"]
+def _mapped(call: KernelCall, name: str, meta: dict[str, Any]) -> Mapped:
+    each, dtype, nbytes = call.maps[name], call.pointers[name][0], meta["elem_size"]
     # One instruction transfers rows up to the swizzled width; a wider box takes several.
-    spanned = [(size - 1) * step + 1 for size, step in zip(told["block_size"], each.steps, strict=True)]
+    spanned = [(size - 1) * step + 1 for size, step in zip(meta["block_size"], each.steps, strict=True)]
     apart = tuple(nbytes * stride for stride in each.strides[-2::-1])
     place = [*call.pointers].index(name)
-    return Mapped(place, dtype, each.sizes[::-1], apart, tuple(spanned[::-1]), each.steps[::-1], told["swizzle"])
+    return Mapped(place, dtype, each.sizes[::-1], apart, tuple(spanned[::-1]), each.steps[::-1], meta["swizzle"])
 
 
 @dataclass(slots=True)

@@ -31,12 +31,12 @@ def transformed_call(problem: ConvProblem, *, pitch: int, packed: bool) -> Kerne
     """The kernel that transforms a weight for Winograd's products, with ``pitch`` input channels per point."""
     from convwright.backends.triton.packing.kernel import transformed_weight
 
-    told = weight_strides(problem) | {
+    values = weight_strides(problem) | {
         "C": problem.c, "K": problem.k, "FLIP": problem.flip, "PITCH": pitch, "PACKED": packed,
         "BLOCK": _POINTS,
     }  # fmt: skip
     blocks = -(-problem.k * pitch // _POINTS)
-    return KernelCall(transformed_weight, _pointers(problem), told, blocks, _WARPS, 1)
+    return KernelCall(transformed_weight, _pointers(problem), values, blocks, _WARPS, 1)
 
 
 def _rows_call(
@@ -48,11 +48,11 @@ def _rows_call(
     r, s = (1, problem.taps[0]) if problem.rank == 1 else problem.taps[-2:]
     length = prod(problem.taps) * inner
     block = min(max(power_of_two(length), _LEAST), _MOST)
-    told = {name: window[name] for name in ("T", "W_T", "W_R", "W_S")} | {
+    values = {name: window[name] for name in ("T", "W_T", "W_R", "W_S")} | {
         "ROWS": rows, "GROUP": group, "W_GROUP": strides[0], "W_ROW": strides[1], "R": r, "S": s,
         "INNER": inner, "W_INNER": w_inner, "SPLIT": split, "BLOCK": block,
     }  # fmt: skip
-    return KernelCall(packed_rows, _pointers(problem), told, rows * -(-length // block), _WARPS, 1)
+    return KernelCall(packed_rows, _pointers(problem), values, rows * -(-length // block), _WARPS, 1)
 
 
 def _pointers(problem: ConvProblem) -> dict[str, tuple[str, int]]:

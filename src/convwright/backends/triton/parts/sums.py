@@ -50,12 +50,12 @@ def sum_constants(problem: ConvProblem, parts: int) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that adds the parts, with or without a transpose."""
     R, S = pair(problem.taps, 1)
     sizes = {"C": problem.w.shape[1], "K": problem.k, "R": R, "S": S, "FLIP": problem.flip, "PARTS": parts}
-    told = sizes | weight_strides(problem) | weight_depth(problem)
+    values = sizes | weight_strides(problem) | weight_depth(problem)
     if is_turned(problem, parts):
         taps, channels = _turned_tile(problem)
-        return told | {"AHEAD": min(parts, _MOST_AHEAD), "TAPS": taps, "BC": channels}
+        return values | {"AHEAD": min(parts, _MOST_AHEAD), "TAPS": taps, "BC": channels}
     rows, ahead, block = _tile(problem, parts)
-    return told | {"ROWS": rows, "AHEAD": ahead, "BLOCK": block, "WITH_BIAS": problem.epilogue.bias}
+    return values | {"ROWS": rows, "AHEAD": ahead, "BLOCK": block, "WITH_BIAS": problem.epilogue.bias}
 
 
 def is_summed(problem: ConvProblem, parts: int) -> bool:
@@ -124,11 +124,11 @@ def sum_call(problem: ConvProblem, parts: int) -> KernelCall:
 
     dtype = problem.dtype
     pointers = {"sums": WORKSPACE, "dw": (dtype.value, problem.w.alignment)}
-    told: dict[str, object] = {**sum_constants(problem, parts)}
+    values: dict[str, object] = {**sum_constants(problem, parts)}
     if is_turned(problem, parts):
-        return KernelCall(turned_sum_of_parts, pointers, told, sum_blocks(problem, parts), SUM_WARPS, 1)
+        return KernelCall(turned_sum_of_parts, pointers, values, sum_blocks(problem, parts), SUM_WARPS, 1)
     if problem.epilogue.bias:
         pointers["db"] = (dtype.value, dtype.nbytes)
     else:
-        told["db"] = None
-    return KernelCall(sum_of_parts, pointers, told, sum_blocks(problem, parts), SUM_WARPS, 1)
+        values["db"] = None
+    return KernelCall(sum_of_parts, pointers, values, sum_blocks(problem, parts), SUM_WARPS, 1)

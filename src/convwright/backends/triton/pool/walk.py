@@ -28,7 +28,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The dimensions of the output, the outermost in memory first. ``x_strides`` are the strides of the input's axes."""
+    """The dimensions of the output, the outermost in memory first, and the strides of the input's axes."""
 
     problem: PoolProblem
     dims: tuple[Dim, ...]

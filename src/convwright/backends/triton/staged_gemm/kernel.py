@@ -23,7 +23,7 @@ from convwright.backends.triton.staging.kernel import (
     lowering,
     magnitude,
     raising,
-    scales_behind,
+    scales_after,
     shared_exponent,
     store_raised,
     tile_and_block,
@@ -60,7 +60,7 @@ def staged_input(
     at = staged + (pixel * (EACH * G * PITCH))[:, None] + (block * (EACH * BC) + tl.arange(0, BC))[None, :]
     kept = pixel < PIXELS
     store_raised(at, value * raising(exponent)[:, None], kept[:, None], BC, EACH)
-    tl.store(scales_behind(staged, SCALES_AT) + block * PIXELS + pixel, lowering(exponent), mask=kept)
+    tl.store(scales_after(staged, SCALES_AT) + block * PIXELS + pixel, lowering(exponent), mask=kept)
 
 
 # fmt: off
@@ -106,7 +106,7 @@ def packed_weight(
         value = _weights(of_row, at, C, T, R, S, W_C, W_T, W_R, W_S, FLIP, PITCH)
         to = packed + row * (EACH * LENGTH) + at // BC * (EACH * BC) + at % BC
         store_raised(to, value * raising(exponent), at < LENGTH, BC, EACH)
-    tl.store(scales_behind(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
+    tl.store(scales_after(packed, ROWS * LENGTH * EACH // 2) + row + tl.arange(0, 1), lowering(exponent))
 
 
 # fmt: off
@@ -234,8 +234,8 @@ def staged_gemm(
     rows = min(TILES_M - group * GROUP_M, GROUP_M)
     m = (group * GROUP_M + within % rows) * BM + tl.arange(0, BM)
     tile_n = within // rows
-    x_scales = scales_behind(staged, SCALES_AT)
-    k_scales = scales_behind(w, G * K * ROW * EACH // 2)
+    x_scales = scales_after(staged, SCALES_AT)
+    k_scales = scales_after(w, G * K * ROW * EACH // 2)
     if G > 1:
         g = tile_n // TILES_K
         tile_n = tile_n % TILES_K

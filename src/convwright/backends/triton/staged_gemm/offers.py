@@ -29,7 +29,7 @@ from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     depth_constants,
     group_sizes,
-    lying_reason,
+    layout_reason,
     offsets_are_wide,
     plane_constants,
     power_of_two,
@@ -111,7 +111,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
         or channels_reason(problem, _LEAST_OUTPUTS)
-        or lying_reason(operands)
+        or layout_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _staged_reason(problem)
@@ -282,9 +282,9 @@ def staging_blocks(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> in
 
 def staging_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that stages the input."""
-    told = window_of(problem)
+    values = window_of(problem)
     needed = ("H", "W", "D", "X_N", "X_C", "X_H", "X_W", "X_D", "X_PLANES", "TOP", "LEFT", "FRONT")
-    return {name: told[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
+    return {name: values[name] for name in needed} | Staging.of(problem, algorithm, tile).constants | {
         "C": group_sizes(problem)[0], "WIDE": offsets_are_wide(problem.x),
         "BP": _pixels_at_once(tile), "BC": tile.bk,
     }  # fmt: skip
@@ -301,12 +301,12 @@ def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[st
 
 def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool | str]:
     """The same, without the constants of staging."""
-    told = window_of(problem)
+    values = window_of(problem)
     needed = (
         "R", "S", "T", "Z", "P", "Q", "Y_N", "Y_K", "Y_P", "Y_Q", "Y_Z", "Y_PLANES", "WIDE",
         "STRIDE_D", "STRIDE_H", "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    return {name: told[name] for name in needed} | {
+    return {name: values[name] for name in needed} | {
         "K": group_sizes(problem)[1], "EXACT": problem.dtype is DType.FP32 and problem.reduction <= _SHORT,
         "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk,
@@ -316,11 +316,11 @@ def product_constants(problem: ConvProblem, tile: Tile) -> dict[str, int | bool 
 
 def packing_constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that packs the weight. A program packs one row."""
-    told = window_of(problem) | weight_strides(problem) | weight_depth(problem)
+    values = window_of(problem) | weight_strides(problem) | weight_depth(problem)
     staging = Staging.of(problem, algorithm, tile)
     length = prod(problem.taps) * staging.pitch
     needed = ("R", "S", "T", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP")
-    return {name: told[name] for name in needed} | {
+    return {name: values[name] for name in needed} | {
         "ROWS": problem.k, "C": group_sizes(problem)[0], "PITCH": staging.pitch, "EACH": staging.each,
         "BC": tile.bk,
         "BLOCK": min(max(power_of_two(length), _LEAST_WEIGHTS), _MOST_WEIGHTS),
@@ -361,8 +361,8 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
 
     summed, out = (writing_sums(problem), WORKSPACE) if tile.in_parts else (problem, y)
     pointers = {"staged": _NUMBERS, "w": _NUMBERS, "bias": of_any, "residual": y, "y": out}
-    told = constants(summed, algorithm, tile)
-    products = KernelCall(staged_gemm, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    values = constants(summed, algorithm, tile)
+    products = KernelCall(staged_gemm, pointers, values, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
     if not tile.in_parts:
         return staged, products, packed
     summing = KernelCall(

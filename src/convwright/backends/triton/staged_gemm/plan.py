@@ -21,10 +21,10 @@ class StagedGemmPlan(SequencePlan):
         multiplied = (Operand.WORKSPACE, Operand.SECOND, *added)
         if not Tile.of(candidate).in_parts:
             return [staged, (*multiplied, Operand.OUT)]
-        return [staged, (*multiplied, Operand.BEHIND), (Operand.BEHIND, *added, Operand.OUT)]
+        return [staged, (*multiplied, Operand.SECOND_PART), (Operand.SECOND_PART, *added, Operand.OUT)]
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         return Staging.of(candidate.problem, algorithm_of(candidate), Tile.of(candidate)).nbytes
 
     @staticmethod

@@ -32,17 +32,17 @@ from convwright.backends.triton.staging.kernel import (
 def _largest(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
     """Exponents of the largest number of each channel in each chunk of all pixels, stored after the scales, chunk by
     chunk. A program reads one chunk of BC channels, BP pixels at a time."""
-    LIES: tl.constexpr = X.lying
-    PIXELS: tl.constexpr = LIES.n * LIES.d * LIES.h * LIES.w
+    LAYOUT: tl.constexpr = X.layout
+    PIXELS: tl.constexpr = LAYOUT.n * LAYOUT.d * LAYOUT.h * LAYOUT.w
     TURNS: tl.constexpr = (PIXELS + X.chunks * BP - 1) // (X.chunks * BP)
-    chunk, block = tile_and_block(program, X.chunks, X.channels // BC, LIES.in_planes)
+    chunk, block = tile_and_block(program, X.chunks, X.channels // BC, LAYOUT.in_planes)
     largest = tl.zeros((BP, BC), tl.int32)
     for turn in tl.range(TURNS, loop_unroll_factor=4):
         pixel = (chunk * TURNS + turn) * BP + tl.arange(0, BP)
         value = block_of_pixels(
-            x, pixel, block, LIES.channels, LIES.n, LIES.d, LIES.h, LIES.w,
-            LIES.stride_n, LIES.stride_c, LIES.stride_d, LIES.stride_h, LIES.stride_w,
-            LIES.d, LIES.h, LIES.w, 0, 0, 0, LIES.in_planes, LIES.far, BC,
+            x, pixel, block, LAYOUT.channels, LAYOUT.n, LAYOUT.d, LAYOUT.h, LAYOUT.w,
+            LAYOUT.stride_n, LAYOUT.stride_c, LAYOUT.stride_d, LAYOUT.stride_h, LAYOUT.stride_w,
+            LAYOUT.d, LAYOUT.h, LAYOUT.w, 0, 0, 0, LAYOUT.in_planes, LAYOUT.far, BC,
         )  # fmt: skip
         largest = tl.maximum(largest, magnitude(value))
     exponent = shared_exponent(largest, 0)
@@ -69,8 +69,8 @@ def largest_of_channels(
 def _stage(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr):
     """Stage one operand, with all numbers of a pixel contiguous, in alternating blocks of BC high and low parts, and
     the scale of each channel. A program stages one block of BP pixels."""
-    LIES: tl.constexpr = X.lying
-    tile, block = tile_and_block(program, (X.pixels + BP - 1) // BP, X.channels // BC, LIES.in_planes)
+    LAYOUT: tl.constexpr = X.layout
+    tile, block = tile_and_block(program, (X.pixels + BP - 1) // BP, X.channels // BC, LAYOUT.in_planes)
     pixel = tile * BP + tl.arange(0, BP)
     within = tl.arange(0, BC)
     scales = workspace.to(tl.pointer_type(tl.int32), bitcast=True) + X.scales_at
@@ -78,9 +78,9 @@ def _stage(x, workspace, program, X: tl.constexpr, BP: tl.constexpr, BC: tl.cons
     found = scales + X.channels + (chunk * X.channels)[:, None] + (block * BC + within)[None, :]
     exponent = tl.max(tl.load(found, mask=(chunk < X.chunks)[:, None], other=0), axis=0)
     value = block_of_pixels(
-        x, pixel, block, LIES.channels, LIES.n, LIES.d, LIES.h, LIES.w,
-        LIES.stride_n, LIES.stride_c, LIES.stride_d, LIES.stride_h, LIES.stride_w,
-        LIES.deep, LIES.high, LIES.wide, LIES.front, LIES.top, LIES.left, LIES.in_planes, LIES.far, BC,
+        x, pixel, block, LAYOUT.channels, LAYOUT.n, LAYOUT.d, LAYOUT.h, LAYOUT.w,
+        LAYOUT.stride_n, LAYOUT.stride_c, LAYOUT.stride_d, LAYOUT.stride_h, LAYOUT.stride_w,
+        LAYOUT.deep, LAYOUT.high, LAYOUT.wide, LAYOUT.front, LAYOUT.top, LAYOUT.left, LAYOUT.in_planes, LAYOUT.far, BC,
     )  # fmt: skip
     at = workspace + X.numbers_at + (pixel * (X.each * X.channels))[:, None] + (block * (X.each * BC) + within)[None, :]
     store_raised(at, value * raising(exponent)[None, :], (pixel < X.pixels)[:, None], BC, X.each)

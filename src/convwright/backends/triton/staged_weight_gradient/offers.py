@@ -23,7 +23,7 @@ from convwright.backends.triton.operands import (
     depth_constants,
     group_constants,
     group_sizes,
-    lying_reason,
+    layout_reason,
     offsets_are_wide,
     pixel_count,
     plane_constants,
@@ -100,7 +100,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     return (
         shape_reason(problem, (DType.FP32,), groups=True, volumes=True)
         or channels_reason(problem)
-        or lying_reason(operands)
+        or layout_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _staged_reason(problem)
@@ -127,7 +127,7 @@ _SEARCHERS, _MOST_CHUNKS = 512, 128
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class OperandLayout:
     """The layout of an operand with ``channels`` channels per group: sizes and strides of images, planes, rows and
     columns; the staged part, ``deep`` by ``high`` by ``wide`` pixels, beginning ``front``, ``top`` and ``left`` pixels
     before the first; whether it is NCHW, and whether it needs 64-bit offsets."""
@@ -157,7 +157,7 @@ class Staged:
     """One operand as kernels see it: its layout, and its staged ``pixels`` and ``channels``. All pixels of a channel
     share a power of two, so that sums over pixels are possible."""
 
-    lying: Lying
+    layout: OperandLayout
     pixels: int
     channels: int
     each: int
@@ -171,14 +171,14 @@ class Staged:
     chunks_at_once: int = field(init=False)  # the number of chunks, rounded up to a power of two
 
     def __post_init__(self) -> None:
-        told = {
+        values = {
             "numbers_at": self.begins // NUMBER_BYTES,
             "scales_at": (self.begins + aligned(self.numbers * NUMBER_BYTES)) // SCALE_BYTES,
             "searchers": self.chunks * self.channels // BLOCK,
             "stagers": -(-self.pixels // PIXELS_AT_ONCE) * self.channels // BLOCK,
             "chunks_at_once": power_of_two(self.chunks),
         }
-        for name, value in told.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -193,30 +193,32 @@ class Staged:
 @lru_cache(maxsize=256)
 def staged_input(problem: ConvProblem, algorithm: Algorithm) -> Staged:
     """The part of the input that some tap reads."""
-    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    sizes = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
     deep, high, wide = extents(problem)
-    lying = Lying(
-        channels=group_sizes(problem)[0], n=problem.n, d=told["D"], h=told["H"], w=told["W"],
-        stride_n=told["X_N"], stride_c=told["X_C"], stride_d=told["X_D"], stride_h=told["X_H"], stride_w=told["X_W"],
-        deep=deep, high=high, wide=wide, front=told["FRONT"], top=told["TOP"], left=told["LEFT"],
-        in_planes=bool(told["X_PLANES"]), far=offsets_are_wide(problem.x),
+    layout = OperandLayout(
+        channels=group_sizes(problem)[0], n=problem.n, d=sizes["D"], h=sizes["H"], w=sizes["W"],
+        stride_n=sizes["X_N"], stride_c=sizes["X_C"], stride_d=sizes["X_D"], stride_h=sizes["X_H"],
+        stride_w=sizes["X_W"],
+        deep=deep, high=high, wide=wide, front=sizes["FRONT"], top=sizes["TOP"], left=sizes["LEFT"],
+        in_planes=bool(sizes["X_PLANES"]), far=offsets_are_wide(problem.x),
     )  # fmt: skip
-    return _staged(lying, problem.groups, problem.n * deep * high * wide, algorithm, 0)
+    return _staged(layout, problem.groups, problem.n * deep * high * wide, algorithm, 0)
 
 
 @lru_cache(maxsize=256)
 def staged_gradient(problem: ConvProblem, algorithm: Algorithm) -> Staged:
     """The whole output gradient, after the input, and with zeros after the last pixel."""
-    told = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
-    deep, high, wide = told["Z"], told["P"], told["Q"]
-    lying = Lying(
+    sizes = window_constants(problem) | depth_constants(problem) | plane_constants(problem)
+    deep, high, wide = sizes["Z"], sizes["P"], sizes["Q"]
+    layout = OperandLayout(
         channels=group_sizes(problem)[1], n=problem.n, d=deep, h=high, w=wide,
-        stride_n=told["Y_N"], stride_c=told["Y_K"], stride_d=told["Y_Z"], stride_h=told["Y_P"], stride_w=told["Y_Q"],
+        stride_n=sizes["Y_N"], stride_c=sizes["Y_K"], stride_d=sizes["Y_Z"], stride_h=sizes["Y_P"],
+        stride_w=sizes["Y_Q"],
         deep=deep, high=high, wide=wide, front=0, top=0, left=0,
-        in_planes=bool(told["Y_PLANES"]), far=offsets_are_wide(problem.y),
+        in_planes=bool(sizes["Y_PLANES"]), far=offsets_are_wide(problem.y),
     )  # fmt: skip
     begins = staged_input(problem, algorithm).ends
-    return _staged(lying, problem.groups, padded(pixel_count(problem), PIXELS_AT_ONCE), algorithm, begins)
+    return _staged(layout, problem.groups, padded(pixel_count(problem), PIXELS_AT_ONCE), algorithm, begins)
 
 
 def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
@@ -224,12 +226,12 @@ def staged_bytes(problem: ConvProblem, algorithm: Algorithm) -> int:
     return staged_gradient(problem, algorithm).ends + _MOST_READ_BEHIND
 
 
-def _staged(lying: Lying, groups: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
-    channels = groups * padded(lying.channels, BLOCK)
+def _staged(layout: OperandLayout, groups: int, pixels: int, algorithm: Algorithm, begins: int) -> Staged:
+    channels = groups * padded(layout.channels, BLOCK)
     most = min(_MOST_CHUNKS, max(_SEARCHERS * BLOCK // channels, 1))
-    blocks = -(-lying.n * lying.d * lying.h * lying.w // PIXELS_AT_ONCE)
+    blocks = -(-layout.n * layout.d * layout.h * layout.w // PIXELS_AT_ONCE)
     chunks = -(-blocks // -(-blocks // most))  # with the same number of blocks
-    return Staged(lying, pixels, channels, numbers_of(algorithm), chunks, begins)
+    return Staged(layout, pixels, channels, numbers_of(algorithm), chunks, begins)
 
 
 # Configurations and their estimated times.
@@ -339,13 +341,13 @@ def blocks(problem: ConvProblem, tile: StagedTile) -> int:
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: StagedTile) -> dict[str, int | bool]:
     """Compile-time constants of the product kernel."""
     x, y = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
-    told = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
+    values = window_constants(problem) | depth_constants(problem) | weight_strides(problem) | weight_depth(problem)
     named = (
         "N", "T", "R", "S", "Z", "P", "Q", "W_K", "W_C", "W_T", "W_R", "W_S", "FLIP", "STRIDE_D", "STRIDE_H",
         "STRIDE_W", "DILATION_D", "DILATION_H", "DILATION_W",
     )  # fmt: skip
-    return {name: told[name] for name in named} | group_constants(problem) | {
-        "DP": x.lying.deep, "HP": x.lying.high, "WP": x.lying.wide,
+    return {name: values[name] for name in named} | group_constants(problem) | {
+        "DP": x.layout.deep, "HP": x.layout.high, "WP": x.layout.wide,
         "X_PITCH": x.channels, "X_SCALES_AT": x.scales_at,
         "Y_BEGINS": y.numbers_at, "Y_PITCH": y.channels, "Y_SCALES_AT": y.scales_at,
         "EACH": x.each, "BC": BLOCK, "PARTS": tile.parts, "SUMMED": is_summed(problem, tile.parts),
@@ -370,9 +372,9 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     x, dy = staged_input(problem, algorithm), staged_gradient(problem, algorithm)
     dtype = problem.dtype.value
     operands = {"x": (dtype, problem.x.alignment), "dy": (dtype, problem.y.alignment), "workspace": _NUMBERS}
-    told = {"X": x, "DY": dy, "BP": PIXELS_AT_ONCE, "BC": BLOCK}
-    largest = KernelCall(largest_of_channels, operands, told, x.searchers + dy.searchers, _WARPS, 1)
-    staged = KernelCall(staged_by_channels, operands, told, x.stagers + dy.stagers, _WARPS, 1)
+    values = {"X": x, "DY": dy, "BP": PIXELS_AT_ONCE, "BC": BLOCK}
+    largest = KernelCall(largest_of_channels, operands, values, x.searchers + dy.searchers, _WARPS, 1)
+    staged = KernelCall(staged_by_channels, operands, values, x.stagers + dy.stagers, _WARPS, 1)
     summed = is_summed(problem, tile.parts)
     product = KernelCall(
         staged_weight_gradient,

@@ -15,11 +15,11 @@ class StagedWeightGradientPlan(SequencePlan):
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         both = (Operand.FIRST, Operand.SECOND, Operand.WORKSPACE)
         if is_summed(candidate.problem, StagedTile.of(candidate).parts):
-            return [both, both, (Operand.WORKSPACE, Operand.BEHIND), (Operand.BEHIND, Operand.OUT)]
+            return [both, both, (Operand.WORKSPACE, Operand.SECOND_PART), (Operand.SECOND_PART, Operand.OUT)]
         return [both, both, (Operand.WORKSPACE, Operand.OUT)]
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         return staged_bytes(candidate.problem, algorithm_of(candidate))
 
 

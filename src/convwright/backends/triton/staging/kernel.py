@@ -151,6 +151,6 @@ def store_raised(to, value, kept, APART: tl.constexpr, EACH: tl.constexpr):
 
 
 @triton.jit
-def scales_behind(numbers, at: tl.constexpr):
+def scales_after(numbers, at: tl.constexpr):
     """A pointer to the scales, ``at`` fp32 numbers from the start."""
     return numbers.to(tl.pointer_type(tl.float32), bitcast=True) + at

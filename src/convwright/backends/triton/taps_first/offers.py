@@ -25,10 +25,10 @@ from convwright.backends.triton.operands import (
 from convwright.backends.triton.sweep import (
     AT_ONCE_BYTES,
     Sweep,
-    lying_constants,
+    stride_constants,
     sweep_of,
+    sweep_weight_strides,
     weight_constants,
-    weight_lying,
 )
 from convwright.core.candidate import Candidate, Offer, Refusal, Source
 from convwright.core.device import DeviceFacts
@@ -219,9 +219,13 @@ def cycles(tile: Tile, sweep: Sweep, device: DeviceFacts) -> float:
 
 def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
     """Compile-time constants of the kernel that sums channels."""
-    sweep, lying, rows = sweep_of(problem), weight_lying(problem, packed=False), Rows.of(tile, sweep_of(problem))
+    sweep, lying, rows = (
+        sweep_of(problem),
+        sweep_weight_strides(problem, packed=False),
+        Rows.of(tile, sweep_of(problem)),
+    )
     backward, (depth, high, columns) = problem.direction is Direction.BACKWARD_DATA, sweep.tracks
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs,
         "T": depth.most_taps, "R": high.most_taps, "S": columns.most_taps,
         "D": depth.read, "H": high.read, "W": columns.read, "Q": columns.written,
@@ -232,7 +236,7 @@ def constants_of_sums(problem: ConvProblem, tile: Tile) -> dict[str, object]:
         "PARTS": tile.parts, "AHEAD": tile.ahead, "KEPT": keeps(tile, sweep), "BLOCK": tile.block,
         "WIDTH": rows.width, "COLUMNS": rows.columns, "BEFORE": rows.before,
     }  # fmt: skip
-    return told | _strides("X", sweep) | weight_constants(problem, lying)
+    return values | _strides("X", sweep) | weight_constants(problem, lying)
 
 
 def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[str, object]:
@@ -241,7 +245,7 @@ def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[s
     epilogue, (depth, high, columns) = problem.epilogue, sweep.tracks
     if problem.direction is Direction.BACKWARD_DATA:
         epilogue = Epilogue()
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "K": sweep.outputs, "T": depth.most_taps, "R": high.most_taps,
         "D": depth.read, "H": high.read, "Z": depth.written, "P": high.written, "Q": columns.written,
         "STRIDE_D": depth.stride, "STRIDE_H": high.stride, "FRONT": depth.phases[0].before,
@@ -249,11 +253,11 @@ def constants_of_outputs(problem: ConvProblem, tile: Tile, block: int) -> dict[s
         "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
         "WIDE": _is_wide(sweep, tile), "PARTS": tile.parts, "BLOCK": block,
     }  # fmt: skip
-    return told | _strides("Y", sweep)
+    return values | _strides("Y", sweep)
 
 
 def _strides(operand: str, sweep: Sweep) -> dict[str, int]:
-    return {name: stride for name, stride in lying_constants(sweep).items() if name[0] == operand}
+    return {name: stride for name, stride in stride_constants(sweep).items() if name[0] == operand}
 
 
 def _is_wide(sweep: Sweep, tile: Tile) -> bool:
@@ -273,13 +277,13 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall]:
     written = (dtype.value, sweep.written.alignment)
 
     pointers = {"x": read, "w": single, "sums": WORKSPACE, "z": read}
-    told = constants_of_sums(problem, tile) | {name: None for name in absent if name in pointers}
-    sums = KernelCall(sums_of_taps, _there(pointers, absent), told, tile.blocks(sweep), tile.warps, 1)
+    values = constants_of_sums(problem, tile) | {name: None for name in absent if name in pointers}
+    sums = KernelCall(sums_of_taps, _there(pointers, absent), values, tile.blocks(sweep), tile.warps, 1)
 
     pointers = {"sums": WORKSPACE, "bias": single, "residual": written, "y": written}
-    told = constants_of_outputs(problem, tile, _OUTPUT_BLOCK) | {name: None for name in absent if name in pointers}
+    values = constants_of_outputs(problem, tile, _OUTPUT_BLOCK) | {name: None for name in absent if name in pointers}
     blocks = problem.n * sweep.written.shape[1] * -(-prod(sweep.written.shape[2:]) // _OUTPUT_BLOCK)
-    return sums, KernelCall(outputs_of_taps, _there(pointers, absent), told, blocks, _OUTPUT_WARPS, 1)
+    return sums, KernelCall(outputs_of_taps, _there(pointers, absent), values, blocks, _OUTPUT_WARPS, 1)
 
 
 def _there(pointers: dict[str, tuple[str, int]], absent: tuple[str, ...]) -> dict[str, tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convwright.backends.triton.launching.sequence_plan import Operand, RarePlan, SequencePlan
+from convwright.backends.triton.launching.sequence_plan import NamedOperandsPlan, Operand, SequencePlan
 from convwright.core.candidate import Candidate
 from convwright.core.direction import Direction
 from convwright.core.fusing import has_extended_epilogue
@@ -19,7 +19,7 @@ class TapsFirstPlan(SequencePlan):
         return [sums, (Operand.WORKSPACE, *added, Operand.OUT)]
 
 
-class TapsFirstGradientPlan(RarePlan):
+class TapsFirstGradientPlan(NamedOperandsPlan):
     """Runs a configuration that multiplies dy by an activation's derivative."""
 
     @staticmethod

@@ -373,7 +373,7 @@ def pack_constants(problem: ConvProblem) -> dict[str, int | bool]:
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
-    """The kernels to launch, in order: packing of dy, if it is packed; the product; and the kernel that adds its parts."""
+    """The kernels to launch, in order: packing of dy, if it is packed; the product; the addition of its parts."""
     from convwright.backends.triton.weight_gradient.kernel import packed_gradient, weight_gradient
 
     problem, tile = candidate.problem, PartedTile.of(candidate)
@@ -381,8 +381,8 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, ...]:
     algorithm = algorithm_named(candidate.algorithm, problem.dtype)
     x, dy, dw = ((problem.dtype.value, spec.alignment) for spec in (problem.x, problem.y, problem.w))
     pointers = {"x": x, "dy": WORKSPACE if algorithm.packed else dy, "out": WORKSPACE if summed else dw}
-    told = constants(problem, algorithm, tile)
-    product = KernelCall(weight_gradient, pointers, told, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
+    values = constants(problem, algorithm, tile)
+    product = KernelCall(weight_gradient, pointers, values, blocks(problem, tile), tile.warps, tile.stages, tile.regs)
     pack = KernelCall(
         packed_gradient, {"dy": dy, "packed": WORKSPACE}, pack_constants(problem), pack_blocks(problem), 4, 1
     )

@@ -14,15 +14,15 @@ class WeightGradientPlan(SequencePlan):
     def operands(candidate: Candidate) -> list[tuple[Operand, ...]]:
         packed = algorithm_named(candidate.algorithm, candidate.problem.dtype).packed
         summed = PartedTile.of(candidate).summed(candidate.problem)
-        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.BEHIND if summed else Operand.OUT
+        gradient, out = Operand.WORKSPACE if packed else Operand.SECOND, Operand.SECOND_PART if summed else Operand.OUT
         return [
             *[(Operand.SECOND, Operand.WORKSPACE)] * packed,
             (Operand.FIRST, gradient, out),
-            *[(Operand.BEHIND, Operand.OUT)] * summed,
+            *[(Operand.SECOND_PART, Operand.OUT)] * summed,
         ]
 
     @staticmethod
-    def behind_from(candidate: Candidate) -> int:
+    def second_part_from(candidate: Candidate) -> int:
         return packed_bytes(candidate.problem, algorithm_named(candidate.algorithm, candidate.problem.dtype))
 
 

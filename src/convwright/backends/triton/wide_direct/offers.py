@@ -8,7 +8,7 @@ from math import gcd, prod
 from convwright.backends.triton.few_channels import absent_pointers, why_not_few
 from convwright.backends.triton.launching.kernel_call import KernelCall
 from convwright.backends.triton.operands import offsets_are_wide
-from convwright.backends.triton.sweep import Sweep, lying_constants, sweep_of, weight_constants, weight_lying
+from convwright.backends.triton.sweep import Sweep, stride_constants, sweep_of, sweep_weight_strides, weight_constants
 from convwright.backends.triton.wide_direct.patches import (
     Patch,
     best_patches,
@@ -86,7 +86,7 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
     gap, apart = sweep.spacing
     epilogue = Epilogue() if backward else problem.epilogue
     columns = reading(sweep.tracks[2], patch.cols, 1 if patch.vector else columns_at_once(sweep.read))
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "N": problem.n, "G": sweep.groups, "C": sweep.inputs, "K": sweep.outputs, "FLIP": sweep.mirrored,
         "WIDE": offsets_are_wide(sweep.read, sweep.written),
         "BIAS": epilogue.bias, "RESIDUAL": epilogue.residual, "ACTIVATION": epilogue.activation.value,
@@ -97,25 +97,25 @@ def constants(problem: ConvProblem, patch: Patch) -> dict[str, object]:
         "SPLIT": patch.split, "VECTOR": patch.vector or 0, "PATCHES": patch.patches,
         "TURNS": turns(patch, sweep), "KEPT": patch.kept or 0,
     }  # fmt: skip
-    lying = weight_lying(problem, packed=bool(patch.packed))
-    return told | lying_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
+    lying = sweep_weight_strides(problem, packed=bool(patch.packed))
+    return values | stride_constants(sweep) | weight_constants(problem, lying) | _window_constants(sweep, lying)
 
 
 def _window_constants(sweep: Sweep, lying: dict[str, int]) -> dict[str, int]:
     """For each dimension, sizes and the window; and the offset of the first tap in the weight. PIECES and PLACES
     describe the window of the columns."""
-    told, first_tap = dict[str, int](), 0
+    values, first_tap = dict[str, int](), 0
     names = ("D", "Z", "T", "FRONT"), ("H", "P", "R", "TOP"), ("W", "Q", "S", "LEFT")
     for (read, written, taps, before), track in zip(names, sweep.tracks, strict=True):
         (phase,) = track.phases
         first_tap += phase.first * lying[f"W_{taps}"]
-        told |= {
+        values |= {
             read: track.read, written: track.written, taps: phase.taps, before: phase.before,
             f"W_{taps}": lying[f"W_{taps}"] * track.step,
             f"STRIDE_{read}": track.stride, f"DILATION_{read}": track.dilation,
         }  # fmt: skip
-    del told["LEFT"], told["DILATION_W"]
-    return told | {"W_FIRST": first_tap}
+    del values["LEFT"], values["DILATION_W"]
+    return values | {"W_FIRST": first_tap}
 
 
 def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
@@ -131,6 +131,6 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall]:
     weight = (patch.vector or 1) * nbytes if patch.packed else nbytes
     pointers = {"x": read, "w": weight, "bias": nbytes, "residual": written, "y": written, "z": read}
     absent = absent_pointers(candidate)
-    told = constants(problem, patch) | dict.fromkeys(absent)
+    values = constants(problem, patch) | dict.fromkeys(absent)
     named = {name: (problem.dtype.value, alignment) for name, alignment in pointers.items() if name not in absent}
-    return (KernelCall(wide_direct, named, told, patch.blocks(sweep), patch.warps, 1),)
+    return (KernelCall(wide_direct, named, values, patch.blocks(sweep), patch.warps, 1),)

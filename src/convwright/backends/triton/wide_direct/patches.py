@@ -374,7 +374,7 @@ class Reading:
 
 @lru_cache(maxsize=256)  # the patches of a problem need few of them, several times each
 def reading(columns: Track, cols: int, at_once: int) -> Reading:
-    """For ``cols`` columns of the output. One load reads at most ``at_once`` columns, from a multiple of its width on."""
+    """For ``cols`` columns of the output. A load reads at most ``at_once`` columns, aligned to its width."""
     phase = columns.phases[0]
     wanted = [
         [col * columns.stride + tap * columns.dilation - phase.before for col in range(cols)]

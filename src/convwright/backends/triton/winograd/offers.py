@@ -20,7 +20,7 @@ from convwright.backends.triton.multiprocessor import (
 from convwright.backends.triton.operands import (
     MOST_ELEMENTS,
     is_in_planes,
-    lying_reason,
+    layout_reason,
     pixel_count,
     plane_constants,
     power_of_two,
@@ -91,7 +91,7 @@ def refusal_reason(problem: ConvProblem) -> str | None:
     return (
         shape_reason(problem, (DType.FP32,))
         or _window_reason(problem)
-        or lying_reason(operands)
+        or layout_reason(operands)
         or size_reason(problem, operands)
         or weight_reason(problem)
         or _transformed_reason(problem)
@@ -226,19 +226,19 @@ def transform_warps(problem: ConvProblem) -> int:
 def transform_constants(problem: ConvProblem) -> dict[str, int | bool]:
     """Compile-time constants of the kernel that transforms the input."""
     bt, bc = _transform_tile(problem)
-    told = _common_constants(problem)
+    values = _common_constants(problem)
     needed = ("N", "C", "H", "W", "ROWS", "COLUMNS", "X_N", "X_C", "X_H", "X_W", "X_PLANES", "TOP", "LEFT", "WIDE")
-    return {name: told[name] for name in needed} | {"PITCH": pitch(problem), "BT": bt, "BC": bc}
+    return {name: values[name] for name in needed} | {"PITCH": pitch(problem), "BT": bt, "BC": bc}
 
 
 def constants(problem: ConvProblem, algorithm: Algorithm, tile: Tile) -> dict[str, int | bool | str]:
     """Compile-time constants of the product kernel."""
-    told = _common_constants(problem) | arithmetic_constants(algorithm, tile)
+    values = _common_constants(problem) | arithmetic_constants(algorithm, tile)
     needed = (
         "N", "C", "H", "W", "K", "P", "Q", "ROWS", "COLUMNS", "X_N", "X_C", "X_H", "X_W",
         "Y_N", "Y_K", "Y_P", "Y_Q", "Y_PLANES", "TOP", "LEFT", "WIDE", "PACKED", "BM", "BN", "BK", "GROUP_M",
     )  # fmt: skip
-    return {name: told[name] for name in needed} | {
+    return {name: values[name] for name in needed} | {
         "PITCH": pitch(problem), "BIAS": problem.epilogue.bias, "RESIDUAL": problem.epilogue.residual,
         "ACTIVATION": problem.epilogue.activation.value,
     }  # fmt: skip
@@ -272,6 +272,6 @@ def kernel_calls(candidate: Candidate) -> tuple[KernelCall, KernelCall, KernelCa
     bias = problem.dtype.value, problem.dtype.nbytes
     pointers = {"points": WORKSPACE, "w": WORKSPACE, "x": x, "bias": bias, "residual": y, "y": y}
     algorithm = algorithm_of(candidate, KERNEL)
-    told = constants(problem, algorithm, tile)
-    products = KernelCall(winograd, pointers, told, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
+    values = constants(problem, algorithm, tile)
+    products = KernelCall(winograd, pointers, values, tiles_of(tile, problem), tile.warps, tile.stages, tile.regs)
     return transform, products, transformed_call(problem, pitch=pitch(problem), packed=algorithm.packed)

@@ -17,7 +17,7 @@ _GROUPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClassicProblem:
     """The sizes that all rules read. ``c`` and ``k`` are the channels of one group."""
 
     problem: ConvProblem
@@ -35,7 +35,7 @@ class Asked:
     dilation: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: ConvProblem, arithmetic: Arithmetic) -> Asked:
+    def of(cls, problem: ConvProblem, arithmetic: Arithmetic) -> ClassicProblem:
         """The sizes of ``problem``, for which ``objection`` must return None. One spatial dimension becomes an image of
         height 1."""
         ones, flat = ((1,), (0,)) if problem.rank == 1 else ((), ())

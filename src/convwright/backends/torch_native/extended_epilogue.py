@@ -18,7 +18,7 @@ from convwright.tensors import laid_
 Compute = Callable[..., Tensor]
 
 
-class RareTorchPlan:
+class ExtendedEpiloguePlan:
     """Runs ``torch/default`` for an epilogue that scales, accumulates, or is applied to a gradient."""
 
     workspace_bytes = 0
@@ -31,7 +31,7 @@ class RareTorchPlan:
         self._epilogue = problem.epilogue
         self._convolve = alone(replace(candidate, problem=replace(problem, epilogue=Epilogue())))
         forward = problem.direction is Direction.FORWARD
-        self._compute = self._behind if forward else self._ahead_of(problem)
+        self._compute = self._forward if forward else self._backward(problem)
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
@@ -54,7 +54,7 @@ class RareTorchPlan:
             return laid_(result, self._spec)
         return out.add_(result) if self._epilogue.accumulate else out.copy_(result)
 
-    def _behind(
+    def _forward(
         self,
         x: Tensor,
         w: Tensor,
@@ -67,7 +67,7 @@ class RareTorchPlan:
         y = self._convolve(x, w, None, None)
         return finish_(y, self._epilogue.activation, scale=scale, residual=residual, bias=bias)
 
-    def _ahead_of(self, problem: ConvProblem) -> Compute:
+    def _backward(self, problem: ConvProblem) -> Compute:
         dy_first = problem.direction is Direction.BACKWARD_DATA
         epilogue = self._epilogue
         changed = epilogue.scale or epilogue.activation is not Activation.NONE
