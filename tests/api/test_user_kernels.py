@@ -200,7 +200,7 @@ def test_reasons_why_it_does_not_serve() -> None:
     for name, said in (
         ("no", "does not support this problem"), ("reason", "sums of 17 only"),
         ("broken", "its `serves` raised KeyError: 'axis' (test_user_kernels.py, line "),
-        ("forgetful", "its `serves` must return True, False or a reason, got None"), ("gpu", "runs on cuda, this is "),
+        ("forgetful", "its `serves` must return True, False or a reason, got None"), ("gpu", "runs only on cuda, got "),
         ("last", "needs operands in nhwc, got strides (32768, 4096, 64, 1) of `a`"),
         ("scratch", "its `workspace_bytes` raised AttributeError"),
     ):  # fmt: skip

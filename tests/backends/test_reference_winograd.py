@@ -277,7 +277,7 @@ def test_what_is_said_of_a_candidate() -> None:
         ),
         (
             ConvProblem.of((1, 4, 9, 9), (4, 4, 3, 5)),
-            "a filter of (3, 5): these transforms are for 3 taps in every dimension",
+            "a filter of (3, 5): these transforms need 3 taps in every dimension",
         ),
     ],
 )

@@ -86,4 +86,4 @@ def test_nothing_is_made_of_no_image() -> None:
 def test_without_a_device_it_says_so() -> None:
     (refusal,) = backend("torch", "resize").candidates(parse("resize nearest ic8ih4 oh8"), profile("h200"), Policy())
     assert isinstance(refusal, Refusal)
-    assert "on a device that is present" in refusal.reason
+    assert "needs a device of this machine" in refusal.reason

@@ -389,7 +389,7 @@ def test_what_fits_into_no_row_is_left_out_with_the_reason() -> None:
         ({"layout": "strided"}, "layout must be one of nchw, nhwc"),
         ({"dtype": "int4"}, "dtype must be one of"),
         ({"dtype": "int8"}, "a C file computes only fp64, fp32, fp16, bf16, got int8"),
-        ({"table": "mb2ic16ih10oc16kh3ph1"}, "several problems"),
+        ({"table": "mb2ic16ih10oc16kh3ph1"}, "a list of problems"),
         ({"table": [3]}, "problems or their texts, got 3"),
         ({"table": [None]}, "problems or their texts, got None"),
         ({"table": 5}, "`table` must be a list of problems or their texts, got 5"),

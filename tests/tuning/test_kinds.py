@@ -99,4 +99,4 @@ def test_a_reason_is_given_for_every_kind() -> None:
     assert cw.why(TEXT, "torch/default", "cpu").serves
     reason = cw.why(TEXT, "torch/default", "h200")
     assert not reason.serves
-    assert "on a device that is present" in reason.sentence
+    assert "needs a device of this machine" in reason.sentence
