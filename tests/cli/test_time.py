@@ -94,6 +94,30 @@ def test_unstable_is_what_a_search_would_not_believe(
     assert f"\n{words}: {made}:once: {said}\n" in out
 
 
+def test_calls_are_compared_under_a_load_with_one_sentence_about_it(
+    made: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from convwright.measuring import timer
+
+    why = "2 rounds, too many to discard, were disturbed: other work had the cores for 60% of the time: stop it"
+    slow, fast = (
+        Timing(Interval(us, 10.0, 900.0), None, 50, (us,) * 50, why, 0, disturbed=True) for us in (90.0, 30.0)
+    )
+    timings = {f"{made}:often": slow, f"{made}:once": fast}
+    monkeypatch.setattr(timer, "measure_together", lambda calls, **_: {name: timings[name] for name in calls})
+    code, out, _ = run(capsys, monkeypatch, *timings, "--tolerate-load", *QUICK)
+    assert code == 0
+    assert "fast: takes 0.333 times as long, 95 % 0.333 to 0.333, 50 rounds" in out
+    assert out.count("other work") == 1
+    assert (
+        "since other work had the cores for 60% of the time; comparisons rest on ratios of rounds side by side." in out
+    )
+    code, _, err = run(capsys, monkeypatch, f"{made}:once", "--tolerate-load", *QUICK)
+    assert (code, err) == (
+        2, "convwright: --tolerate-load compares two calls or more: give another target\n",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("call", "overhead_us", "cells"),
     [

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
+from convwright.advising import side_by_side
+from convwright.advising.advice import Advice
 from convwright.advising.advice_text import COLUMNS, rows
 from convwright.advising.advise import advise
 from convwright.advising.disturbed import unstable_lines
 from convwright.advising.tuned import tune
 from convwright.core.finding import UNSTABLE
+from convwright.errors import BadInput
+from convwright.measuring.regression import median_time
+from convwright.measuring.timing import Timing
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
 from convwright.report.tables.tuned import print_tuned
-from convwright.report.words.unstable import unstable_sentence
 from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
+from convwright.wording.unstable_text import unstable_sentence
 
 X = torch.randn(1, 2, 8, 8)
 WHY = "unstable: 2 rounds, and others had the cores: stop other work on the machine"
@@ -65,6 +72,47 @@ def test_in_advice() -> None:
     assert advice.to_json()["layers"][0]["unstable"] == WHY
 
 
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds are disturbed, every other one by far, and all but the model as it is takes half as long."""
+    timer = side_by_side.measure_together
+
+    def disturbed(*calls: Any, **asked: Any) -> dict[str, Timing]:
+        def shaken(name: str, timing: Timing) -> Timing:
+            slopes = [us * (1.0 if name == "as it is" else 0.5) for us in (300.0, 900.0)] * 5
+            why = "2 rounds, too many to discard: other work had the cores for 60% of the time: stop it"
+            us = median_time(slopes)
+            return replace(timing, disturbed=True, unstable=why, call_us=us, round_slopes_us=tuple(slopes))
+
+        return {name: shaken(name, each) for name, each in timer(*calls, **asked).items()}
+
+    monkeypatch.setattr(side_by_side, "measure_together", disturbed)
+
+
+def test_advice_on_a_busy_machine_rests_on_ratios_where_that_is_asked_for(busy: None) -> None:
+    def advice(**asked: Any) -> Advice:
+        return advise(torch.nn.Conv2d(2, 4, 3).eval(), X, mode="quick", store=Store.open(None), **asked)
+
+    without, tolerant = advice(), advice(tolerate_load=True)
+    assert any(note.startswith("The model's time is unstable: ") for note in without.notes)
+    assert not without.suggestions
+    (suggestion,) = [each for each in tolerant.suggestions if each.whole_model]
+    assert suggestion.what == "the whole model in channels_last"
+    assert suggestion.ratio is not None
+    assert (suggestion.ratio.low, suggestion.ratio.high) == pytest.approx((0.5, 0.5))
+    text = str(tolerant)
+    assert text.count("comparisons rest on ratios of rounds side by side.") == 1
+    assert "stop other work" not in text
+    assert [layer["unstable"] for layer in tolerant.to_json()["layers"]] == [None]
+
+
+def test_a_load_is_tolerated_only_where_something_is_measured() -> None:
+    with pytest.raises(BadInput, match="mode heuristic measures nothing, so that `tolerate_load` would be ignored"):
+        advise(torch.nn.Conv2d(2, 4, 3), X, mode="heuristic", tolerate_load=True)
+    with pytest.raises(BadInput, match="mode heuristic measures nothing, so that `tolerate_load` would be ignored"):
+        tune(torch.nn.Conv2d(2, 4, 3), X, mode="heuristic", tolerate_load=True)
+
+
 def test_many_are_no_wall_of_text() -> None:
     lines = unstable_lines((f"row {index}", f"unstable: {'x' * index} rounds: wait") for index in range(9))
     assert len(lines) == 7
@@ -98,7 +146,15 @@ def test_a_machine_that_is_too_busy_is_one_sentence_with_the_cure() -> None:
     why = "unstable: {} rounds were timed, other work had the cores for {}% of the time (load 7 on 2 cores): stop"
     busy = [why.format(rounds, share) for rounds, share in ((2, 66), (4, 39))]
     since = "other work had the cores for 39 to 66% of the time (load 7 on 2 cores): stop."
-    assert unstable_sentence(busy) == f"The machine is too busy to measure: {since}"
-    assert unstable_sentence([*busy, None]) == f"2 of 3 times are unstable and not kept, since {since}"
+    tolerate = " tolerate_load=True (--tolerate-load) compares all the same, by ratios of rounds side by side."
+    assert unstable_sentence(busy) == f"The machine is too busy to measure: {since}{tolerate}"
+    assert unstable_sentence([*busy, None]) == f"2 of 3 times are unstable and not kept, since {since}{tolerate}"
+    since, decides = since.removesuffix(": stop."), "; comparisons rest on ratios of rounds side by side."
+    assert (
+        unstable_sentence(busy, tolerated=True) == f"The machine is too busy to measure times, since {since}{decides}"
+    )
+    assert unstable_sentence([*busy, None], tolerated=True) == f"2 of 3 times are unstable, since {since}{decides}"
+    slow = f"known to ±9% only, ±1% was asked, after 2 rounds: {since}: give a larger budget; 2 rounds were disturbed"
+    assert str(unstable_sentence([slow], tolerated=True)).endswith(f"times, since {since}{decides}")
     assert unstable_sentence([None, None]) is None
     assert unstable_sentence([]) is None

@@ -84,8 +84,9 @@ class LayerAdvice:
 
     @property
     def unstable(self) -> str | None:
-        """Why other work on the machine leaves these times open, with the cure; None where it does not."""
-        return self.findings.unstable
+        """Why other work on the machine leaves these times open, with the cure; None where it does not, and where
+        ratios of rounds decide all the same."""
+        return self.findings.undecided
 
     @property
     def speedup(self) -> float | None:

@@ -121,7 +121,9 @@ def optimized_lines(advice: Advice) -> list[str]:
         return []
     if planned.refused is not None:
         return [f"{what} cannot plan this model: {planned.refused}."]
-    count = singular(f"{planned.steps} steps")
+    count = "1 step" if planned.steps == 1 else f"{planned.steps} steps"
+    if planned.unmeasured >= planned.steps:
+        return [f"{what} would run {count}, whose times are not known."]
     sentence = f"{what} would run {count}, which take {duration(planned.modelled_us)} in sum"
     sentence += f", and {duration(planned.own_us)} by PyTorch's own calls"
     if planned.unmeasured:

@@ -44,6 +44,7 @@ from convwright.uncompiled import uncompiled
 from convwright.wording.compact import compact
 from convwright.wording.conditions_text import conditions_now
 from convwright.wording.progress import Progress, progress_to
+from convwright.wording.unstable_text import unstable_sentence
 
 _MODEL_BUDGET_US = {Mode.PREDICT_TOP: 4e6, Mode.QUICK: 4e6, Mode.FULL: 30e6}
 _BY_TIME = (Objective.TIME, Objective.DEVICE_TIME, Objective.TIME_THEN_WORKSPACE)
@@ -65,6 +66,7 @@ def advise(
     policy: Policy | None = None,
     top: int | None = None,
     compiled: bool | None = None,
+    tolerate_load: bool = False,
     progress: bool | Progress | None = None,
     store: Store | Path | str | None = None,
 ) -> Advice:
@@ -75,7 +77,8 @@ def advise(
     convolution within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is
     suggested. What is suggested was faster when it ran beside what it replaces, round by round; the interval of that
     ratio is shown. Outputs may be as far from float64 as a search allows a candidate. ``compiled`` says whether
-    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full".
+    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full". With
+    ``tolerate_load`` ratios of rounds decide on a busy machine as well, where times are unstable.
 
     Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
     device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
@@ -90,16 +93,18 @@ def advise(
     check_policy(policy)
     if top is not None and (not is_whole(top) or top < 1):
         raise BadInput(f"`top` must be at least 1, got {top!r}")
-    for name, given in (("backward", backward), ("compiled", compiled)):
+    for name, given in (("backward", backward), ("compiled", compiled), ("tolerate_load", tolerate_load)):
         if given not in (True, False) and (name != "compiled" or given is not None):
             raise BadInput(f"`{name}` must be True or False, got {given!r}")
     compiles = wanted is Mode.FULL if compiled is None else compiled
     if compiled and not wanted.measures:
         refuse_ignored({"`compiled`": True}, f"mode {wanted} measures nothing")
+    if not wanted.measures:
+        refuse_ignored({"`tolerate_load`": tolerate_load}, f"mode {wanted} measures nothing")
     with using(store) as kept:
         return _advice(
             Subject.of(model, example_of(model, example)), device, policy, wanted, kept, progress_to(progress),
-            backward=backward, top=top, compiled=compiles,
+            backward=backward, top=top, compiled=compiles, tolerate_load=tolerate_load,
         )  # fmt: skip
 
 
@@ -114,15 +119,16 @@ def _advice(
     backward: bool,
     top: int | None,
     compiled: bool,
+    tolerate_load: bool,
 ) -> Advice:
     recording = record(subject, backward=backward)
     facts = where(device, recording)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
-        refuse_ignored({"mode full": wanted is Mode.FULL}, nothing)
+        refuse_ignored({"mode full": wanted is Mode.FULL, "`tolerate_load`": tolerate_load}, nothing)
     wanted = wanted if facts.present or not wanted.measures else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
         policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
-    search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell)
+    search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell, tolerate_load=tolerate_load)
     with search.upcoming.compiling():
         layers = search.layers()
         suggestions = search.changes(layers) if search.runs and layers else []
@@ -134,14 +140,16 @@ def _advice(
             whole = time_model(
                 subject, recording.layers, facts, backward=backward, budget_us=budget_us,
                 max_error=search.policy.max_error, compiled=compiled and subject.module is not None,
+                tolerate_load=tolerate_load,
             )  # fmt: skip
             if not compiled and subject.module is not None:
                 whole = replace(whole, notes=(*whole.notes, _NOT_COMPILED))
             suggestions += whole.suggestions
             if whole.device_us and any(not layer.is_torch for layer in layers) and kept is session().store:
                 under = time_enabled(
-                    subject, facts, policy, whole.device_us.value, backward=backward, budget_us=budget_us / 2
-                )
+                    subject, facts, policy, whole.device_us.value, backward=backward, budget_us=budget_us / 2,
+                    tolerate_load=tolerate_load,
+                )  # fmt: skip
                 if under is None:
                     whole = replace(whole, notes=(*whole.notes, _DISTURBED))
         suggestions += _chosen(layers, whole.device_us, under)
@@ -149,6 +157,8 @@ def _advice(
             search.tell("what optimize would give")
             planned = optimized(subject, _layout_of(layers), facts, search.policy, wanted, kept, NO_HOOKS.progress)
     tell(search.steps, search.steps, "")
+    notes = [*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)]
+    notes += _of_load(layers, whole, wanted) if tolerate_load else []
     return Advice(
         device=facts,
         mode=wanted,
@@ -158,7 +168,7 @@ def _advice(
         model_host_us=whole.host_us,
         enabled_us=whole.device_us.times(under.ratio) if whole.device_us and under else None,
         suggestions=tuple(sorted(suggestions, key=lambda suggestion: -suggestion.gain_us)),
-        notes=(*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)),
+        notes=tuple(notes),
         conditions=(*conditions_now(facts), *today()),
         top=top,
         optimized=planned,
@@ -176,6 +186,7 @@ class _Search:
     policy: Policy
     store: Store
     progress: Progress
+    tolerate_load: bool = False
     posed: tuple[Posed, ...] = ()
     fusible: dict[ConvProblem, whatif.Fusible] = field(default_factory=dict)
     upcoming: Upcoming = field(init=False)
@@ -219,8 +230,10 @@ class _Search:
         for layer in layers:
             if not layer.posed.is_gradient:
                 self.tell(f"what if: {', '.join(layer.names)}")
-                gains += whatif.other_layout(layer, self.facts, budget_us, training=self.backward)
-                found += whatif.fitting_channels(layer, self.facts, budget_us)
+                gains += whatif.other_layout(
+                    layer, self.facts, budget_us, training=self.backward, tolerate_load=self.tolerate_load
+                )
+                found += whatif.fitting_channels(layer, self.facts, budget_us, tolerate_load=self.tolerate_load)
         return found + whatif.in_other_layout(gains)
 
     def _confirmed(self, layer: LayerAdvice) -> LayerAdvice:
@@ -235,7 +248,7 @@ class _Search:
     def _beside(self, before: Candidate, after: Candidate, packs: bool) -> Verdict | None:
         return time_pair(
             before, after, self.facts, packs=(self.policy.weights is Weights.CHANGING, packs),
-            budget_us=_WHATIF_BUDGET_US[self.mode],
+            budget_us=_WHATIF_BUDGET_US[self.mode], tolerate_load=self.tolerate_load,
         )  # fmt: skip
 
     def tell(self, what: str) -> None:
@@ -246,7 +259,9 @@ class _Search:
     def _find(self, problem: ConvProblem, posed: Posed) -> Findings:
         self.tell(f"{', '.join(posed.names)}: {compact(problem)}")
         self.upcoming.at(problem)
-        return find(problem, self.facts, self.policy, mode=self.mode, store=self.store)
+        return find(
+            problem, self.facts, self.policy, mode=self.mode, store=self.store, tolerate_load=self.tolerate_load
+        )
 
 
 def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
@@ -288,6 +303,21 @@ def _layout_of(layers: Sequence[LayerAdvice]) -> Layout:
 def _at_home(facts: DeviceFacts, recording: Recording) -> bool:
     """Whether the model is where the question is."""
     return recording.device is not None and device_facts(recording.device) == facts
+
+
+def _of_load(layers: Sequence[LayerAdvice], whole: WholeModel, mode: Mode) -> list[str]:
+    """What other work on the machine did to times where it is tolerated."""
+    reasons = [layer.findings.unstable for layer in layers]
+    reasons += [] if whole.device_us is None else [whole.unstable]
+    said = unstable_sentence(reasons, tolerated=True)
+    untimed = sum(layer.now_us is None for layer in layers)
+    if not untimed:
+        return [] if said is None else [said]
+    more = "" if mode is Mode.FULL else "; mode full has more time"
+    rest = (
+        f"{untimed} of {len(layers)} distinct convolutions were not timed: a call took too long for the budget{more}."
+    )
+    return [rest] if said is None else [said, rest]
 
 
 def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequence[LayerAdvice]) -> list[str]:

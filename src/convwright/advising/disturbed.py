@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from convwright.core.finding import UNSTABLE
+from convwright.wording.unstable_text import FIGURE, merged
 
 _MOST_LINES = 6
 _MOST_NAMES = 6
-_FIGURE = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def unstable_lines(pairs: Iterable[tuple[str, str | None]]) -> list[str]:
@@ -22,21 +21,10 @@ def unstable_lines(pairs: Iterable[tuple[str, str | None]]) -> list[str]:
     for name, why in pairs:
         if why is not None:
             said = why.removeprefix(f"{UNSTABLE}: ")
-            causes.setdefault(_FIGURE.sub("0", said), []).append((name, said))
-    lines = [f"{_some([name for name, _ in each])}: {_merged([said for _, said in each])}" for each in causes.values()]
+            causes.setdefault(FIGURE.sub("0", said), []).append((name, said))
+    lines = [f"{_some([name for name, _ in each])}: {merged([said for _, said in each])}" for each in causes.values()]
     rest = [f"{UNSTABLE}: and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
     return [*(f"{UNSTABLE}: {line}" for line in lines[:_MOST_LINES]), *rest]
-
-
-def _merged(said: Sequence[str]) -> str:
-    """Sentences that differ in their figures alone as one, with the least and the greatest of each figure."""
-    columns = iter(list(zip(*(_FIGURE.findall(each) for each in said), strict=True)))
-
-    def span(_: re.Match[str]) -> str:
-        figures = sorted(next(columns), key=float)
-        return " to ".join(dict.fromkeys((figures[0], figures[-1])))
-
-    return _FIGURE.sub(span, said[0])
 
 
 def _some(names: Sequence[str]) -> str:

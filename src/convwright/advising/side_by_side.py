@@ -21,10 +21,16 @@ _SEED = 20
 
 
 def time_pair(
-    before: Candidate, after: Candidate, device: DeviceFacts, *, packs: tuple[bool, bool], budget_us: float
+    before: Candidate,
+    after: Candidate,
+    device: DeviceFacts,
+    *,
+    packs: tuple[bool, bool],
+    budget_us: float,
+    tolerate_load: bool = False,
 ) -> Verdict | None:
     """Two candidates beside each other, each with the packing of its weight where it ``packs`` at every call. None
-    where either cannot be run, or other work disturbs."""
+    where either cannot be run, or other work disturbs and that is not to be tolerated."""
     try:
         with torch.autocast(device.kind, enabled=False):
             calls = {
@@ -34,7 +40,7 @@ def time_pair(
             timings = time_calls(calls, device, budget_us=budget_us)
     except (ConvwrightError, RuntimeError):  # as where memory is short by now
         return None
-    return compare_undisturbed(timings["after"], timings["before"])
+    return compare_undisturbed(timings["after"], timings["before"], tolerate_load=tolerate_load)
 
 
 def _call(trial: Trial, *, packs: bool) -> Callable[[], object]:

@@ -160,6 +160,7 @@ def tune(
     plan_only: bool = False,
     progress: bool | Progress | None = None,
     layers: str | None = None,
+    tolerate_load: bool = False,
     store: Store | Path | str | None = None,
 ) -> Tuned:
     """Search for the best candidate of every convolution that ``model`` runs on ``example``.
@@ -168,7 +169,8 @@ def tune(
     gradients that a training step needs, and the problems in which a kernel fuses an activation's derivative with them.
     ``layers`` chooses layers by a pattern for their names, as "d1.*". ``budget_us`` is the time for each problem;
     the default depends on ``mode``. Each problem's findings are stored when its search ends: Ctrl-C loses only the
-    current problem, and the next run continues from there.
+    current problem, and the next run continues from there. With ``tolerate_load`` candidates are compared on a busy
+    machine as well, by ratios of rounds in which both ran; unstable times are not stored.
 
     With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
     That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
@@ -185,7 +187,7 @@ def tune(
     if plan_only:
         wanted = Mode.HEURISTIC
     if not wanted.measures:
-        refuse_ignored({"a budget": budget_us}, f"mode {wanted} measures nothing")
+        refuse_ignored({"a budget": budget_us, "`tolerate_load`": tolerate_load}, f"mode {wanted} measures nothing")
     if device is not None and wanted.measures:
         _check_present(device_facts(device))
     tell, begun = progress_to(progress), perf_counter()
@@ -205,7 +207,7 @@ def tune(
             start = perf_counter()
             findings = find(
                 problem, facts, policy, mode=wanted, store=kept, budget_us=budget_us,
-                progress=partial(_tell_step, tell, done, len(posed), what),
+                tolerate_load=tolerate_load, progress=partial(_tell_step, tell, done, len(posed), what),
             )  # fmt: skip
             found[problem] = TunedProblem(posed[problem], findings, perf_counter() - start)
         nothing_new = not wanted.measures or (kept.reads_file and all(each.known for each in found.values()))

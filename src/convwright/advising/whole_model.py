@@ -43,13 +43,14 @@ _BLOCK_US = 10_000.0
 class WholeModel:
     """The model's time on the device, what starting a run costs the host where that is another, and what changes gain.
 
-    ``notes`` say in words what was tried in vain.
+    ``notes`` say in words what was tried in vain, ``unstable`` why other work makes the model's own time unreliable.
     """
 
     device_us: Interval | None
     host_us: Interval | None
     suggestions: tuple[Suggestion, ...]
     notes: tuple[str, ...]
+    unstable: str | None = None
 
 
 def time_model(
@@ -61,9 +62,11 @@ def time_model(
     budget_us: float,
     max_error: float = Policy().max_error,
     compiled: bool = False,
+    tolerate_load: bool = False,
 ) -> WholeModel:
     """Run the model, and copies of it with one change each, interleaved. Its state is restored. With ``compiled`` one
-    of the copies is compiled by ``torch.compile``, which may take minutes."""
+    of the copies is compiled by ``torch.compile``, which may take minutes. With ``tolerate_load`` rounds that were
+    disturbed by other work are compared too."""
     with _restored(subject, backward):
         variants, notes = variants_of(subject, layers, backward=backward, compiled=compiled)
         right = _right(subject, variants, notes, max_error, most=_most(layers, device))
@@ -72,9 +75,13 @@ def time_model(
         timings = time_calls(calls, device, budget_us=budget_us)
         host_us = _host_us(calls[_AS_IT_IS], device, budget_us)
     own = timings[_AS_IT_IS]
-    if own.disturbed:
-        return WholeModel(own.call_us, host_us, (), (*notes, f"The model's time is unstable: {own.unstable}."))
-    pairs = {what: compare_undisturbed(timings[what], own) for what in rows}
+    unstable = own.unstable if own.disturbed else None
+    if own.call_us.value <= 0:
+        return WholeModel(None, host_us, (), (*notes, f"The model's time is not known: {own.unstable}."), unstable)
+    if own.disturbed and not tolerate_load:
+        said = f"The model's time is unstable: {own.unstable}."
+        return WholeModel(own.call_us, host_us, (), (*notes, said), unstable)
+    pairs = {what: compare_undisturbed(timings[what], own, tolerate_load=tolerate_load) for what in rows}
     gains = [
         _suggestion(rows[what], own, pair, right[rows[what]])
         for what, pair in pairs.items()
@@ -89,11 +96,18 @@ def time_model(
     ]
     if host_us is not None and host_us.low > own.call_us.high:
         gains.append(_in_a_graph(host_us, own))
-    return WholeModel(own.call_us, host_us, tuple(gains), tuple(notes))
+    return WholeModel(own.call_us, host_us, tuple(gains), tuple(notes), unstable)
 
 
 def time_enabled(
-    subject: Subject, device: DeviceFacts, policy: Policy | None, own_us: float, *, backward: bool, budget_us: float
+    subject: Subject,
+    device: DeviceFacts,
+    policy: Policy | None,
+    own_us: float,
+    *,
+    backward: bool,
+    budget_us: float,
+    tolerate_load: bool = False,
 ) -> Verdict | None:
     """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
     model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
@@ -107,7 +121,7 @@ def time_enabled(
         else:
             runs = ceil(_BLOCK_US / max(own_us, 1.0))
             timings = _in_blocks(step, runs, policy, budget_us=budget_us)
-    pair = compare_undisturbed(timings[_ENABLED], timings[_AS_IT_IS])
+    pair = compare_undisturbed(timings[_ENABLED], timings[_AS_IT_IS], tolerate_load=tolerate_load)
     return pair if pair is not None and pair.is_known else None
 
 

@@ -56,6 +56,7 @@ def find(
     isolate: bool = False,
     energy: bool = False,
     kernels: bool = False,
+    tolerate_load: bool = False,
     progress: bool | Progress | None = None,
 ) -> Findings:
     """Every way of computing a problem, ranked, with the reason why each won, lost or was refused.
@@ -71,8 +72,10 @@ def find(
     ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
     ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
     failure. ``energy`` measures the energy of the best, in mode "full". ``kernels`` runs each measured candidate once
-    more, when all is timed, and lists the kernels that it launches on a GPU. ``progress=True`` writes a line to stderr;
-    a function is called with how much of a step is done, of how much, and which step it is.
+    more, when all is timed, and lists the kernels that it launches on a GPU. With ``tolerate_load`` candidates are
+    compared on a busy machine as well, by ratios of rounds in which both ran; unstable times are not stored.
+    ``progress=True`` writes a line to stderr; a function is called with how much of a step is done, of how much, and
+    which step it is.
 
     >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic")
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
@@ -93,12 +96,12 @@ def find(
         check_launches(facts, wanted)
     nothing = why_nothing_is_measured(facts, wanted)
     if nothing is not None:
-        asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy}
+        asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy, "`tolerate_load`": tolerate_load}
         refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
     with using(store) as kept:
         found = tuner.find(
             posed, facts, policy or Policy(), mode=wanted, store=kept,
-            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy,
+            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, tolerate_load=tolerate_load,
             progress=lambda what, done, total: tell(done, total, what),
         )  # fmt: skip
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):

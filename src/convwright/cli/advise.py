@@ -9,6 +9,7 @@ import typer
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, subject_of
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.cli.output_form import TolerateLoad
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.naming import one_of
@@ -47,6 +48,7 @@ def advise(
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    tolerate_load: TolerateLoad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
@@ -75,7 +77,7 @@ def advise(
         advice = look(
             subject.model, subject.example,
             device=device, backward=backward, mode=mode, policy=policy, top=top, compiled=compiled,
-            progress=progress,
+            tolerate_load=tolerate_load, progress=progress,
         )  # fmt: skip
     if as_json:
         print(strict_json(advice.to_json()))

@@ -11,7 +11,7 @@ import typer
 
 from convwright.cli.choices import Aim, ObjectiveOption, QuickModeOption
 from convwright.cli.interrupt import stopped
-from convwright.cli.output_form import AsCsv, AsMarkdown, check_form, print_rows
+from convwright.cli.output_form import AsCsv, AsMarkdown, TolerateLoad, check_form, print_rows
 from convwright.cli.problem_text import direction_word, layout_word
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
@@ -68,6 +68,7 @@ def bench(
         ),
     ] = None,
     plot_fit: Annotated[Path | None, typer.Option(help="Draw the samples and the fitted line of one problem.")] = None,
+    tolerate_load: TolerateLoad = False,
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: AsCsv = False,
@@ -120,7 +121,8 @@ def bench(
     facts = device_facts(device)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
         asked_to_run = mode is not None and wanted.measures
-        refuse_ignored({"--budget": budget, f"--mode {wanted}": asked_to_run}, nothing)
+        measuring = {"--budget": budget, "--tolerate-load": tolerate_load, f"--mode {wanted}": asked_to_run}
+        refuse_ignored(measuring, nothing)
         wanted = Mode.HEURISTIC if wanted.measures else wanted
     asked = Asked(suite.name, facts, wanted, policy, tf32)
     runs = wanted.measures
@@ -139,8 +141,9 @@ def bench(
             def searched(problem: ConvProblem, doing: Doing) -> Findings:
                 upcoming.at(problem)
                 return find(
-                    problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us, progress=doing
-                )
+                    problem, asked.device, policy, mode=wanted, store=store, budget_us=budget_us,
+                    tolerate_load=tolerate_load, progress=doing,
+                )  # fmt: skip
 
             run = Run(suite, asked, searched, Lines(out) if out is not None else None)
             with upcoming.compiling():

@@ -10,7 +10,7 @@ import typer
 
 from convwright.cli.choices import Aim, ModeOption, ObjectiveOption, TrustIn
 from convwright.cli.interrupt import stoppable
-from convwright.cli.output_form import AsCsv, AsMarkdown, Top, check_form, print_rows
+from convwright.cli.output_form import AsCsv, AsMarkdown, TolerateLoad, Top, check_form, print_rows
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, asked_for
@@ -91,6 +91,7 @@ def find(
             help="Instead of all that: why this one cannot serve, in cuDNN's own words, for example cudnn/engine-20.",
         ),
     ] = None,
+    tolerate_load: TolerateLoad = False,
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: AsCsv = False,
@@ -121,6 +122,7 @@ def find(
         problem = _described(input, weight, windows, groups)
     posed = parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
     options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust is TrustIn.VERIFY}
+    options["--tolerate-load"] = tolerate_load
     wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     options[f"--mode {wanted}"] = mode is not None and wanted.measures
     policy = Policy(
@@ -159,7 +161,7 @@ def find(
     with with_tf32(tf32), done, kept as store, progress_bar() as bar:
         found = search(
             posed, device=device, mode=wanted, policy=policy, budget_us=None if budget is None else budget * 1e6,
-            store=store, trust=trust, isolate=isolate, energy=energy, kernels=kernels,
+            store=store, trust=trust, isolate=isolate, energy=energy, kernels=kernels, tolerate_load=tolerate_load,
             progress=lambda done, of, what: bar(done, of, doing(what)),
         )  # fmt: skip
     if as_json:

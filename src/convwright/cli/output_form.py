@@ -21,6 +21,14 @@ Layer = Annotated[
     typer.Option(metavar="PATTERN", help="Only layers whose name is like this: 'd1.*', 'stages.?.conv1'."),
 ]
 
+TolerateLoad = Annotated[
+    bool,
+    typer.Option(
+        "--tolerate-load",
+        help="Compare on a busy machine too, by ratios of rounds side by side. Unstable times are not kept.",
+    ),
+]
+
 # Rows of a table are more than any terminal has columns.
 _ALL_COLUMNS = 10_000
 

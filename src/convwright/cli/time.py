@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convwright.cli.interrupt import stoppable
+from convwright.cli.output_form import TolerateLoad
 from convwright.errors import BadInput, in_words
 from convwright.report.words.amounts import microseconds, percent_text
 
@@ -45,6 +46,7 @@ def time_(
     threads: Annotated[int | None, typer.Option(help="PyTorch's threads on the CPU meanwhile.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Peak extra memory as well.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Energy as well: more than 6 s for each target.")] = False,
+    tolerate_load: TolerateLoad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a call takes: its time with an interval, and how that of others compares with the first one's.
@@ -64,6 +66,8 @@ def time_(
             f"--cache must be hot or cold, got {cache!r}; another state needs to know which tensors are warm: "
             "use convwright.measure(…, cache='network', warm=[x])"
         )
+    if tolerate_load and len(targets) == 1:
+        raise BadInput("--tolerate-load compares two calls or more: give another target")
     check_above_0("--budget", budget)
     check_above_0("--precision", precision)
     done = stoppable("before all was timed, so that there is nothing to show; a smaller --budget ends sooner")
@@ -85,7 +89,7 @@ def time_(
 
         print(strict_json(_record(timings, verdicts)))
     else:
-        _print(timings, verdicts)
+        _print(timings, verdicts, tolerate_load=tolerate_load)
         for target in models:
             print(f"{target}: the model that it returns, run on its example without gradients")
         asked = {"memory": (memory, first.peak_extra_bytes), "energy": (energy, first.energy)}
@@ -165,11 +169,12 @@ def _progress() -> Iterator[Callable[[float], None]]:
         yield show
 
 
-def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> None:
+def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict], *, tolerate_load: bool) -> None:
     from rich.table import Table
 
     from convwright.report.words.conditions import print_conditions
     from convwright.report.words.output import output
+    from convwright.report.words.unstable import print_unstable
     from convwright.wording.conditions_text import Measured
 
     console = output()
@@ -184,8 +189,10 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict]) -> No
     console.print(table)
     if _OVERHEAD in names:
         console.print(f"{_OVERHEAD}: {_WHAT_OVERHEAD_IS}", style="dim", soft_wrap=True)
+    if tolerate_load:
+        print_unstable([timing.unstable for timing in timings.values()], console, tolerated=True)
     for target, timing in timings.items():
-        if timing.unstable:
+        if timing.unstable and not tolerate_load:
             console.print(f"{_how_unstable(timing)}: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
     print_conditions([Measured(timing.conditions, timing.samples) for timing in timings.values()], console, device=True)
 

@@ -11,7 +11,7 @@ from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
 from convwright.cli.choices import Aim, ModeOption, ObjectiveOption
 from convwright.cli.interrupt import kept_or_not, stoppable, stopped
 from convwright.cli.model_target import InputShape, subject_of
-from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, check_form, print_rows
+from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, TolerateLoad, check_form, print_rows
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
@@ -40,6 +40,7 @@ def tune(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="List what there is, with its workspace; nothing is measured.")
     ] = False,
+    tolerate_load: TolerateLoad = False,
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: AsCsv = False,
@@ -63,6 +64,8 @@ def tune(
         raise BadInput("--plan-only measures nothing, so that --budget would be ignored")
     if plan_only and mode not in (None, "heuristic"):
         raise BadInput(f"--plan-only measures nothing, so that --mode {mode} would be ignored")
+    if tolerate_load and plan_only:
+        raise BadInput("--plan-only measures nothing, so that --tolerate-load would be ignored")
     if budget is not None:
         check_above_0("--budget", budget)
     policy = Policy(
@@ -94,7 +97,7 @@ def tune(
                 subject.model, subject.example,
                 device=device, backward=backward, mode="full" if mode is None else mode, policy=policy,
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
-                layers=layer, store=store,
+                layers=layer, tolerate_load=tolerate_load, store=store,
             )  # fmt: skip
         except KeyboardInterrupt:
             said = kept_or_not("what other work did not disturb is remembered")

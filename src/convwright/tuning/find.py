@@ -22,7 +22,8 @@ from convwright.settings import BUDGETS_US, Mode, Trust, settings
 from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
-from convwright.tuning.choose import choose
+from convwright.tuning.by_ratios import by_ratios
+from convwright.tuning.choose import Verdict, choose
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
 from convwright.tuning.kernels import begun_early, compiling
@@ -50,6 +51,7 @@ def find(
     trust: Trust | None = None,
     isolate: bool = False,
     energy: bool = False,
+    tolerate_load: bool = False,
     progress: Progress | None = None,
     predictor: Predictor | None = None,
     then: Callable[[], None] | None = None,
@@ -67,8 +69,10 @@ def find(
 
     ``budget_us`` starts now. With ``trust="verify"`` a winner from the store is timed again beside PyTorch's own call,
     and the search is repeated if it no longer holds. ``isolate`` runs candidates in another process. ``energy``
-    measures the energy of the best. ``progress`` receives the current activity. ``predictor`` gives the order in which
-    kernels are compiled and candidates are timed; by default it is estimates corrected by the store's findings.
+    measures the energy of the best. ``tolerate_load`` compares candidates by ratios of rounds where other work makes
+    their times unstable; such times are not stored. ``progress`` receives the current activity. ``predictor`` gives the
+    order in which kernels are compiled and candidates are timed; by default it is estimates corrected by the store's
+    findings.
 
     A search inside a call passes ``then`` and does not wait for compilers. ``then`` is called in another thread when
     the kernels that the search lacked have been compiled.
@@ -77,7 +81,7 @@ def find(
     with budget.paused():
         search = replace(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,
-            energy=energy, progress=progress or NO_HOOKS.progress, predictor=predictor,
+            energy=energy, tolerate_load=tolerate_load, progress=progress or NO_HOOKS.progress, predictor=predictor,
         )  # fmt: skip
     if then is not None or not search.runs or search.recall().is_settled(mode):
         return _found(search, then)
@@ -191,5 +195,17 @@ def _rows(listed: list[Candidate], known: Mapping[str, Finding], note: str) -> l
 def _ranked(search: Search, rows: list[Finding], refusals: list[Refusal]) -> Findings:
     own = baseline_of([row.candidate for row in rows], search.policy)
     baseline = next((row for row in rows if own is not None and row.candidate == own), None)
-    verdicts = choose(rows, baseline, search.policy)
-    return Findings(search.problem, search.device, search.policy, search.mode, verdicts, tuple(refusals), baseline)
+    verdicts = _by_ratios(search, rows, baseline) if search.tolerate_load else choose(rows, baseline, search.policy)
+    return Findings(
+        search.problem, search.device, search.policy, search.mode, verdicts, tuple(refusals), baseline,
+        tolerates_load=search.tolerate_load,
+    )  # fmt: skip
+
+
+def _by_ratios(search: Search, rows: list[Finding], baseline: Finding | None) -> tuple[Verdict, ...]:
+    """The verdicts by ratios where times are unstable. They hold the findings as they were measured."""
+    compared = by_ratios(rows, baseline, search.policy)
+    own = None if baseline is None else next(each for each in compared if each.candidate == baseline.candidate)
+    measured = {row.candidate.id: row for row in rows}
+    verdicts = choose(compared, own, search.policy)
+    return tuple(replace(each, finding=measured[each.finding.candidate.id]) for each in verdicts)

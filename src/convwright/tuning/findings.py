@@ -26,7 +26,8 @@ class Findings:
     """Everything known of one problem on one device: rows ranked with reasons, and refusals.
 
     ``kernels`` lists the kernels that each measured candidate launches, by its id, if requested. ``predictions`` holds
-    a model's prediction for each candidate, by its id, if the choice rests on predictions.
+    a model's prediction for each candidate, by its id, if the choice rests on predictions. If the search
+    ``tolerates_load``, ratios of rounds decide where times are unstable.
     """
 
     problem: Any  # a Problem; the caller knows its kind
@@ -38,6 +39,7 @@ class Findings:
     baseline: Finding | None
     kernels: Mapping[str, tuple[Kernel, ...] | None] | None = field(default=None, hash=False)
     predictions: Mapping[str, Predicted] | None = field(default=None, hash=False)
+    tolerates_load: bool = False
 
     @property
     def choice(self) -> Finding | None:
@@ -66,7 +68,7 @@ class Findings:
         if self.paired is not None:
             ratio = self.paired.of_call(weights_change=changing)
             return Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
-        own, ours = (each.measurement.call_us(weights_change=changing) for each in (base, best))
+        own, ours = (each.call_us(weights_change=changing) for each in (base.measurement, best.measurement))
         most = own.high / ours.low if ours.low > 0 else inf
         return Interval(own.value / ours.value, max(own.low, 0.0) / ours.high, most)
 
@@ -76,6 +78,11 @@ class Findings:
         chosen = [self.choice] if self.choice is not None else [verdict.finding for verdict in self.verdicts]
         rows = chosen if self.baseline is None else [*chosen, self.baseline]
         return next((finding.unstable for finding in rows if finding.unstable is not None), None)
+
+    @property
+    def undecided(self) -> str | None:
+        """``unstable``, unless ratios of rounds decide."""
+        return None if self.tolerates_load else self.unstable
 
     def __repr__(self) -> str:
         won = self.choice.candidate.id if self.choice else "nothing"
@@ -95,6 +102,7 @@ class Findings:
             "choice": self.choice.candidate.id if self.choice else None,
             "baseline": self.baseline.candidate.id if self.baseline else None,
             "unstable": self.unstable,
+            "tolerates_load": self.tolerates_load,
             "too_large": too_large(self.problem, self.device),
             "candidates": [
                 _row(verdict, self.device, self.policy) | self._predicted(verdict) for verdict in self.verdicts

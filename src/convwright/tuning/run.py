@@ -96,8 +96,9 @@ class Run:
         search = self._search
         hooks = Hooks(self._recall.trying, search.progress, search.wants_energy, self._hear, self._later, self._around)
         return SearchInput(
-            search.problem, search.device, search.policy, self._baseline, known, search.mode, search.budget, hooks
-        )
+            search.problem, search.device, search.policy, self._baseline, known, search.mode, search.budget, hooks,
+            tolerate_load=search.tolerate_load,
+        )  # fmt: skip
 
     def _hear(self, candidate: Candidate, look_us: float) -> None:
         """Pass on a time, unless the policy forbids the candidate: its time says nothing about its backend."""

@@ -62,6 +62,7 @@ class Search:
     trust: Trust = Trust.TRUST
     isolate: bool = False
     energy: bool = False
+    tolerate_load: bool = False
     progress: Progress = NO_HOOKS.progress
     kernels: Kernels | None = None
     predictor: Predictor | None = None

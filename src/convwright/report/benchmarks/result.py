@@ -12,7 +12,7 @@ from typing import Any
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Finding, Interval
 from convwright.core.limits import Limits, limits
-from convwright.core.policy import Policy
+from convwright.core.policy import Policy, Weights
 from convwright.errors import first_line
 from convwright.measuring.compare import TIE, beyond_tie
 from convwright.measuring.conditions import Conditions
@@ -107,10 +107,12 @@ def outcome_of(found: Findings) -> Outcome | None:
     if pair is None:
         return None
     ours, torchs = pair
-    if found.unstable is not None:
+    if found.undecided is not None:
         return Outcome.AMBIGUOUS
     if found.paired is not None and found.times_faster is not None:
         return _by_rounds(found.times_faster)
+    if found.unstable is not None:  # PyTorch's own call is the choice, by the ratios of all others
+        return Outcome.AMBIGUOUS if _may_be_faster(found) else Outcome.SAME
     if ours.high < (1 - TIE) * torchs.low:
         return Outcome.FASTER
     if torchs.high < (1 - TIE) * ours.low:
@@ -134,6 +136,14 @@ def _pair(found: Findings) -> tuple[Interval, Interval] | None:
         return None
     ours = torchs if best.candidate == base.candidate else _time_us(best, found.policy)
     return None if ours is None else (ours, torchs)
+
+
+def _may_be_faster(found: Findings) -> bool:
+    """Whether another candidate may be faster than PyTorch's own call by more than a tie, by its ratio."""
+    measured = [v.finding.measurement for v in found.verdicts if v.finding is not found.baseline]
+    pairs = [each.paired for each in measured if each is not None and each.unstable]
+    changing = found.policy.weights is Weights.CHANGING
+    return any(pair is None or pair.of_call(weights_change=changing).low < 1 / (1 + TIE) for pair in pairs)
 
 
 def _may_be_beaten(found: Findings, torchs: Interval) -> bool:
@@ -193,6 +203,7 @@ class Result:
     first: str | None = None
     workspace: str | None = None
     rounds: int | None = None
+    tolerates_load: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Result:
@@ -212,7 +223,7 @@ class Result:
             measured=_measured(record), present=_present(record),
             disallowed=frozenset(row["id"] for row in record["candidates"] if not row.get("allowed", True)),
             first=None if first is None else first["id"], workspace=None if first is None else _workspace(first),
-            rounds=record.get("rounds"),
+            rounds=record.get("rounds"), tolerates_load=record.get("tolerates_load", False),
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:

@@ -130,7 +130,8 @@ def print_results(results: Sequence[Result], console: Console) -> None:
     """One row for each problem, what is unstable or was not measured and why, and the summary."""
     console.print(results_sheet(results, console.width).table(console.width))
     print_conditions(measured(results), console, present(results))
-    print_unstable([result.unstable for result in results], console, noun="row")
+    tolerated = any(result.tolerates_load for result in results)
+    print_unstable([result.unstable for result in results], console, noun="row", tolerated=tolerated)
     for line in grouped((r.name, r.remark) for r in results if r.remark is not None and r.unstable is None):
         console.print(Text(line, style="dim"), soft_wrap=True)
     console.print(Text(str(Summary.of(results))), soft_wrap=True)

@@ -43,7 +43,7 @@ def print_findings(found: Findings, console: Console, *, refusals: bool | None =
     print_conditions(measured, console, permitted_in([found], conditions_now(found.device)))
     _print_limited(listed[:top], console)
     timed = [v.finding for v in found.verdicts if v.finding.measurement is not None or v.finding.unstable is not None]
-    print_unstable((finding.unstable for finding in timed), console)
+    print_unstable((finding.unstable for finding in timed), console, tolerated=found.tolerates_load)
     not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
     print_reasons("not allowed", not_allowed, console)
     _print_refusals(found, console, wanted=refusals)

@@ -55,7 +55,12 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
         found = [each.findings for each in tuned.problems]
         measured = [time for each in found for time in compared_in(each)]
         print_conditions(measured, console, permitted_in(found, conditions_now(tuned.device)))
-        print_unstable([each.findings.unstable for each in tuned.problems], console, mark=f"{_UNSURE}:")
+        print_unstable(
+            [each.findings.unstable for each in tuned.problems],
+            console,
+            mark=f"{_UNSURE}:",
+            tolerated=any(each.findings.tolerates_load for each in tuned.problems),
+        )
         print_too_large(
             ((names(each.posed.names), each.posed.problem) for each in tuned.problems), tuned.device, console
         )

@@ -49,8 +49,9 @@ class FirstLooks:
         self.making_us = self.budget.now_us() - begun_us
         patience_us = self.budget.total_us * (1 / FEWEST_CALLS[self.on] if effort.hurried else effort.patience)
         self.looks = QuickTimings(
-            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us
-        )
+            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us,
+            tolerate_load=contest.tolerate_load,
+        )  # fmt: skip
         self.passed: dict[Candidate, str] = {}
         self.wrong: dict[Candidate, Checked] = {}  # found to be wrong before any timing
 

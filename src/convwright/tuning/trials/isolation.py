@@ -73,6 +73,7 @@ class Request:
     mode: Mode
     budget_us: float
     energy: bool
+    tolerate_load: bool
     candidates: tuple[Candidate, ...]
     avoid: frozenset[Candidate]
     threads: int
@@ -102,8 +103,8 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
     while left:
         request = Request(
             contest.problem, contest.device, contest.policy, contest.baseline,
-            {} if own is None else {own.candidate.id: own}, contest.mode, budget.total_us, hooks.energy, tuple(left),
-            frozenset(failed), torch.get_num_threads(), Switches.now(),
+            {} if own is None else {own.candidate.id: own}, contest.mode, budget.total_us, hooks.energy,
+            contest.tolerate_load, tuple(left), frozenset(failed), torch.get_num_threads(), Switches.now(),
         )  # fmt: skip
         tried = _Tried(hooks, budget.total_us)
         try:
@@ -162,6 +163,6 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
     hooks = Hooks(trying, lambda *said: say(said), request.energy, around=around)
     contest = SearchInput(
         request.problem, request.device, request.policy, request.baseline, request.known, request.mode,
-        Budget(request.budget_us), hooks,
+        Budget(request.budget_us), hooks, request.tolerate_load,
     )  # fmt: skip
     return measure(request.candidates, contest)

@@ -17,6 +17,7 @@ from convwright.measuring.clock import no_garbage_collection
 from convwright.measuring.compare import TIE
 from convwright.prediction.physics import own_call_us
 from convwright.shortage import SHORTAGES
+from convwright.tuning.by_ratios import by_ratios
 from convwright.tuning.choose import Verdict, choose, cost, may_be_better, objection, surely_better
 from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.effort import EFFORTS, Effort
@@ -153,7 +154,8 @@ class Trials(FirstLooks):
             self.progress("check", done, len(promising))
             if not self._check_one(candidate, checks):
                 continue
-            if objection(self.timed[candidate], self._base(), policy.by_time) is None:
+            compared, base = self._compared()
+            if objection(compared[candidate], base, policy.by_time) is None:
                 right.append(candidate)
                 if hurried:
                     break
@@ -188,18 +190,18 @@ class Trials(FirstLooks):
     def _promising(self) -> list[Candidate]:
         """Timed candidates by cost. In a hurry only those that may be better than PyTorch's own call, surely better
         ones first."""
-        policy, base = self.contest.policy, self._base()
+        policy, (compared, base) = self.contest.policy, self._compared()
         ranked = [
-            each for each, finding in self.timed.items()
+            each for each, finding in compared.items()
             if each != self.contest.baseline and finding.measurement is not None and finding.note is None
         ]  # fmt: skip
-        ranked.sort(key=lambda candidate: cost(self.timed[candidate], policy).value)
+        ranked.sort(key=lambda candidate: cost(compared[candidate], policy).value)
         if not self.effort.hurried or base is None or base.measurement is None or not self._is_own_allowed:
             return ranked
         least = cost(base, policy)
-        near = [candidate for candidate in ranked if cost(self.timed[candidate], policy).value < _NEAR * least.value]
-        near = [candidate for candidate in near if cost(self.timed[candidate], policy).low < (1 - TIE) * least.high]
-        return sorted(near, key=lambda candidate: not surely_better(self.timed[candidate], base, policy))
+        near = [candidate for candidate in ranked if cost(compared[candidate], policy).value < _NEAR * least.value]
+        near = [candidate for candidate in near if cost(compared[candidate], policy).low < (1 - TIE) * least.high]
+        return sorted(near, key=lambda candidate: not surely_better(compared[candidate], base, policy))
 
     # The final.
 
@@ -228,10 +230,11 @@ class Trials(FirstLooks):
     def _doubt_who_was_timed_once(self, finalists: Container[Candidate]) -> None:
         """Mark as ambiguous those that seem better than PyTorch's own call but were timed only once."""
         while (rows := self._verdicts()) and rows[0].won and self._own is not None:
-            first = rows[0].finding
+            first = self.timed[rows[0].finding.candidate]
             if first.candidate in finalists or first.measurement is None:
                 return
-            doubtful = replace(first.measurement, doubt=_ONCE)
+            # Without its ratio a time that is unstable decides nothing.
+            doubtful = replace(first.measurement, doubt=first.unstable or _ONCE, paired=None)
             self.timed[first.candidate] = replace(first, measurement=doubtful)
 
     def _time_extras(self, trials: Mapping[Candidate, Trial], stopwatch: Stopwatch) -> None:
@@ -253,7 +256,10 @@ class Trials(FirstLooks):
         except SHORTAGES as error:
             none_had((), error)
             return trials, self.stopwatch
-        again = QuickTimings(bench, self.budget, self.contest.policy, self.contest.hooks.trying)
+        contest = self.contest
+        again = QuickTimings(
+            bench, self.budget, contest.policy, contest.hooks.trying, tolerate_load=contest.tolerate_load
+        )
         for candidate in finalists:
             again.at(candidate)
         self.timed |= again.failed
@@ -278,7 +284,17 @@ class Trials(FirstLooks):
 
     def _verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts by the times known so far."""
-        return choose(list(self.timed.values()), self._base(), self.contest.policy.by_time)
+        compared, base = self._compared()
+        return choose(list(compared.values()), base, self.contest.policy.by_time)
+
+    def _compared(self) -> tuple[Mapping[Candidate, Finding], Finding | None]:
+        """What was timed and PyTorch's own call, as they are compared: by ratios where a load is tolerated."""
+        base = self._base()
+        if not self.contest.tolerate_load or base is None:
+            return self.timed, base
+        policy = self.contest.policy.by_time
+        compared = {row.candidate: row for row in by_ratios(self.timed.values(), base, policy)}
+        return compared, compared.get(base.candidate) or by_ratios([base], base, policy)[0]
 
     # The findings.
 

@@ -70,7 +70,8 @@ class QuickTiming:
 
 class QuickTimings:
     """All quick timings so far. A run longer than ``patience_us`` is not repeated. ``best_us`` is the least time of the
-    candidates that may be chosen: not PyTorch's own call with the other TF32 flag, and not those ``ruled_out``."""
+    candidates that may be chosen: not PyTorch's own call with the other TF32 flag, and not those ``ruled_out``. With
+    ``tolerate_load`` it does not matter whether other work has the cores."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class QuickTimings:
         trying: Callable[[Candidate], AbstractContextManager[None]],
         *,
         patience_us: float = float("inf"),
+        tolerate_load: bool = False,
     ) -> None:
         self.bench, self.budget = bench, budget
         self.looked: dict[Candidate, QuickTiming] = {}
@@ -88,7 +90,7 @@ class QuickTimings:
         self._permitted: dict[Candidate, float] = {}
         self._policy, self._trying, self._patience_us = policy, trying, patience_us
         # Other work on the host does not affect a GPU's times.
-        self._waiting = Waiting() if bench.device.type == "cpu" else None
+        self._waiting = Waiting() if bench.device.type == "cpu" and not tolerate_load else None
         self._background = Background()
 
     def at(self, candidate: Candidate) -> QuickTiming | None:

@@ -41,7 +41,8 @@ NO_HOOKS = Hooks()
 
 @dataclass(frozen=True, slots=True)
 class SearchInput:
-    """One search. ``known`` holds the store's findings by candidate id, possibly including the baseline's."""
+    """One search. ``known`` holds the store's findings by candidate id, possibly including the baseline's. With
+    ``tolerate_load`` candidates are compared by ratios of rounds where other work disturbs their times."""
 
     problem: Problem
     device: DeviceFacts
@@ -51,6 +52,7 @@ class SearchInput:
     mode: Mode
     budget: Budget
     hooks: Hooks = NO_HOOKS
+    tolerate_load: bool = False
 
     def bench(self, seed: int = SEED) -> Bench:
         return Bench(self.problem, self.device, self.mode, seed=seed)
