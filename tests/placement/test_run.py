@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from time import monotonic, sleep
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import sleep
 
 import pytest
 import torch
@@ -40,32 +42,58 @@ def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
     return {"net": (Net().eval(), torch.ones(1, 3, 16, 16))}
 
 
-@pytest.mark.slow
-def test_jobs_run_where_they_are_placed_and_a_lost_workers_jobs_elsewhere() -> None:
-    jobs = [Job("stream", "net", (4,), rate_per_s=100.0), Job("long", "net", (4,), images=10**9)]
-    with Cluster("cpu-fast=1", "cpu-slow=1") as cluster:
+@contextmanager
+def killing(cluster: Cluster) -> Iterator[threading.Event]:
+    """Kills the first worker two seconds after the event is set."""
+    begun = threading.Event()
 
-        def lose() -> None:
-            until_s = monotonic() + 60
-            while not begun.is_set() and monotonic() < until_s:
-                sleep(0.1)
+    def kill() -> None:
+        if begun.wait(60):
             sleep(2.0)
             cluster.kill_worker(0)
 
-        begun = threading.Event()
-        thread = threading.Thread(target=lose)
-        thread.start()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield begun
+    thread.join()
+
+
+@pytest.mark.slow
+def test_jobs_run_where_they_are_placed_and_a_lost_workers_jobs_elsewhere() -> None:
+    jobs = [Job("stream", "net", (4,), rate_per_s=100.0), Job("long", "net", (4,), images=10**9)]
+    with Cluster("cpu-fast=1", "cpu-slow=1") as cluster, killing(cluster) as begun:
         found = run_jobs(
             jobs, DEVICES, ESTIMATES, cluster=cluster.address, models=models(), seconds=8.0,
             progress=lambda done, total, what: begun.set(),
         )  # fmt: skip
-        thread.join()
     assert found.lost == ("cpu-fast/0",)
     assert len(found.placements) == 2
     ran = {each.job: each for each in found.ran}
     assert set(ran) == {"stream", "long"}
     assert all(each.instance == "cpu-slow/0" for each in found.ran)
     assert "was placed anew, 1 times" in str(found)
+
+
+@pytest.mark.slow
+def test_after_a_loss_deadlines_are_closer() -> None:
+    """Of two jobs of a lost worker, one is placed again, and for the other it is too late."""
+    own = Job("own", "slow net", (4,), images=10**9)
+    jobs = [own, *(Job(f"by {by_s} s", "net", (4,), images=10**9, deadline_s=by_s) for by_s in (1, 60))]
+    times = {"net": (1e-3, 1e-2), "slow net": (1.0, 1e-3)}  # as if a job took from a quarter of a second to minutes
+    estimates = [
+        Estimate(key, device.name, 4, Interval(us, us, us), 10**6)
+        for key, each in times.items() for device, us in zip(DEVICES, each, strict=True)
+    ]  # fmt: skip
+    with Cluster("cpu-fast=1", "cpu-slow=1") as cluster, killing(cluster) as begun:
+        found = run_jobs(
+            jobs, DEVICES, estimates, cluster=cluster.address, models=models() | {"slow net": models()["net"]},
+            seconds=8.0, progress=lambda done, total, what: begun.set(),
+        )  # fmt: skip
+    assert found.lost == ("cpu-fast/0",)
+    assert {each.job: each.instance for each in found.ran} == {"own": "cpu-slow/0", "by 60 s": "cpu-slow/0"}
+    assert str(found).splitlines()[-1] == (
+        "not done: by 1 s; the deadline had passed when the work of a lost worker was placed again"
+    )
 
 
 def test_batches_are_timed_beside_what_was_predicted() -> None:

@@ -97,7 +97,7 @@ def run_jobs(
     `dask worker tcp://host:8786 --nthreads 1 --resources h200=1`. ``models`` has a model for the key of each job, and
     the worker builds its engine as ``optimize`` does. A one-off job ends after all images or after ``seconds``, a
     stream after ``seconds``. Images are zeros, and nothing is moved. If a worker is lost, the remaining work is placed
-    again on the others. ``options`` are options of ``place``.
+    again on the others, with the time that is left until each deadline. ``options`` are options of ``place``.
     """
     jobs, devices = tuple(jobs), tuple(devices)
     check_above_0("seconds", seconds)
@@ -113,16 +113,20 @@ def run_jobs(
     with client:
         course = _Course(client, devices, {key: _pickled(model) for key, model in known.items()}, seconds)
         left = {job.name: job for job in jobs}
-        tell = progress_to(progress)
+        tell, begun_s = progress_to(progress), monotonic()
         placements, reason = list[Placement](), None
         while left and reason is None:
             tell(len(jobs) - len(left), len(jobs), "running jobs")
+            in_time = _in_time(left.values(), monotonic() - begun_s if placements else 0.0)
+            if not in_time:
+                reason = "the deadline had passed when the work of a lost worker was placed again"
+                break
             try:
                 workers = course.workers(cluster)
                 there = [replace(each, count=len(workers[each.name])) for each in devices if workers[each.name]]
                 names = {each.name for each in there}
                 of_them = [each for each in estimates if each.device in names]
-                placements.append(place(left.values(), there, of_them, objective, explain=False, **options))
+                placements.append(place(in_time, there, of_them, objective, explain=False, **options))
             except Refused as refused:
                 if not placements:
                     raise
@@ -132,6 +136,17 @@ def run_jobs(
                     del left[name]
         tell(len(jobs), len(jobs), "")
     return Execution(tuple(course.ran), tuple(course.lost), tuple(placements), tuple(left), reason)
+
+
+def _in_time(jobs: Iterable[Job], passed_s: float) -> list[Job]:
+    """The jobs with the time left until their deadlines, except those whose deadline has passed."""
+    found = list[Job]()
+    for job in jobs:
+        if job.is_stream or job.deadline_s is None:
+            found.append(job)
+        elif job.deadline_s > passed_s:
+            found.append(replace(job, deadline_s=job.deadline_s - passed_s))
+    return found
 
 
 class _Course:
