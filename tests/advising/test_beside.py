@@ -115,6 +115,21 @@ def test_two_candidates_are_timed_beside_each_other() -> None:
         assert pair.rounds > 0
 
 
+def test_layers_are_chosen_by_a_pattern() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 1)).eval()
+    (row,) = cw.advise(net, X, mode="heuristic", layers="2").layers
+    assert row.names == ("2",)
+    found = cw.advise(net, X, layers="[0-1]", store=Store.open(None))
+    assert [each.names for each in found.layers] == [("0",)]
+    assert found.optimized is None
+    assert not any(each.whole_model for each in found.suggestions)
+    assert not any("torch.compile" in note for note in found.notes)
+    with pytest.raises(BadInput, match="no layer is called like 'none'; there are 0, 2"):
+        cw.advise(net, X, mode="heuristic", layers="none")
+    with pytest.raises(BadInput, match="`layers` looks at single layers, so that `compiled` would be ignored"):
+        cw.advise(net, X, layers="0", compiled=True)
+
+
 class Sloppy(nn.Module):
     """In channels last it is off by far more than rounding, and by far less than half of the digits."""
 

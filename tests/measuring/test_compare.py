@@ -78,6 +78,7 @@ def test_rounds_that_other_work_disturbed_decide_only_where_that_is_tolerated() 
 def test_a_ratio_is_known_where_the_rounds_give_both_ends() -> None:
     assert compare(timing(*[50.0] * 6), timing(*[100.0] * 6)).is_known
     assert not compare(timing(50.0), timing(100.0)).is_known
+    assert not compare(timing(1e-3, 50.0), timing(100.0, 1e-3)).is_known
 
 
 def test_what_is_no_timing_is_not_compared() -> None:

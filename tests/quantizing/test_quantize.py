@@ -44,6 +44,16 @@ def test_every_convolution_is_told_with_the_reason_where_it_is_kept(net: Net) ->
     assert 0 < off.norm() < 0.1 * net(images()[0]).norm()
 
 
+def test_layers_are_chosen_by_a_pattern(net: Net) -> None:
+    made = cw.quantize(net, images(), layers="st*")
+    assert [(layer.name, layer.kept) for layer in made.layers] == [("stem", None)]
+    assert isinstance(made.model.stem, Int8Conv)
+    assert type(made.model.shared) is nn.Conv2d
+    assert [layer.name for layer in cw.quantize(net, images(), layers="s*", keep=["stem"]).in_int8] == ["shared"]
+    with pytest.raises(BadInput, match="`layers` names 'none', the model's convolutions are 'stem', "):
+        cw.quantize(net, images(), layers="none")
+
+
 def test_the_model_itself_is_not_changed(net: Net) -> None:
     net.train()
     before, state = copy.deepcopy(net.state_dict()), dict(net.__dict__)

@@ -14,7 +14,7 @@ from convwright.advising.optimized import optimized
 from convwright.advising.shapes import example_of
 from convwright.advising.side_by_side import time_pair
 from convwright.advising.suggestion import Kind, Suggestion
-from convwright.advising.tuned import where
+from convwright.advising.tuned import layers_like, where
 from convwright.advising.whole_model import WholeModel, time_enabled, time_model
 from convwright.api.finding import refuse_ignored, why_nothing_is_measured
 from convwright.core.candidate import Candidate
@@ -66,6 +66,7 @@ def advise(
     policy: Policy | None = None,
     top: int | None = None,
     compiled: bool | None = None,
+    layers: str | None = None,
     tolerate_load: bool = False,
     progress: bool | Progress | None = None,
     store: Store | Path | str | None = None,
@@ -77,8 +78,9 @@ def advise(
     convolution within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is
     suggested. What is suggested was faster when it ran beside what it replaces, round by round; the interval of that
     ratio is shown. Outputs may be as far from float64 as a search allows a candidate. ``compiled`` says whether
-    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full". With
-    ``tolerate_load`` ratios of rounds decide on a busy machine as well, where times are unstable.
+    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full".
+    ``layers`` chooses layers by a pattern for their names, as "d1.*"; changes of the whole model are then not tried.
+    With ``tolerate_load`` ratios of rounds decide on a busy machine as well, where times are unstable.
 
     Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
     device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
@@ -96,7 +98,9 @@ def advise(
     for name, given in (("backward", backward), ("compiled", compiled), ("tolerate_load", tolerate_load)):
         if given not in (True, False) and (name != "compiled" or given is not None):
             raise BadInput(f"`{name}` must be True or False, got {given!r}")
-    compiles = wanted is Mode.FULL if compiled is None else compiled
+    compiles = wanted is Mode.FULL and layers is None if compiled is None else compiled
+    if layers is not None:
+        refuse_ignored({"`compiled`": compiled}, "`layers` looks at single layers")
     if compiled and not wanted.measures:
         refuse_ignored({"`compiled`": True}, f"mode {wanted} measures nothing")
     if not wanted.measures:
@@ -104,7 +108,7 @@ def advise(
     with using(store) as kept:
         return _advice(
             Subject.of(model, example_of(model, example)), device, policy, wanted, kept, progress_to(progress),
-            backward=backward, top=top, compiled=compiles, tolerate_load=tolerate_load,
+            backward=backward, top=top, compiled=compiles, tolerate_load=tolerate_load, like=layers,
         )  # fmt: skip
 
 
@@ -120,8 +124,11 @@ def _advice(
     top: int | None,
     compiled: bool,
     tolerate_load: bool,
+    like: str | None,
 ) -> Advice:
     recording = record(subject, backward=backward)
+    if like is not None:
+        recording = replace(recording, layers=layers_like(like, recording), left_out=())
     facts = where(device, recording)
     if (nothing := why_nothing_is_measured(facts, wanted)) is not None:
         refuse_ignored({"mode full": wanted is Mode.FULL, "`tolerate_load`": tolerate_load}, nothing)
@@ -138,14 +145,15 @@ def _advice(
         if _at_home(facts, recording):
             search.tell("the whole model")
             whole = time_model(
-                subject, recording.layers, facts, backward=backward, budget_us=budget_us,
+                subject, recording.layers if like is None else (), facts, backward=backward, budget_us=budget_us,
                 max_error=search.policy.max_error, compiled=compiled and subject.module is not None,
                 tolerate_load=tolerate_load,
             )  # fmt: skip
-            if not compiled and subject.module is not None:
+            if not compiled and subject.module is not None and like is None:
                 whole = replace(whole, notes=(*whole.notes, _NOT_COMPILED))
             suggestions += whole.suggestions
-            if whole.device_us and any(not layer.is_torch for layer in layers) and kept is session().store:
+            gains = any(not layer.is_torch for layer in layers)
+            if whole.device_us and gains and kept is session().store and like is None:
                 under = time_enabled(
                     subject, facts, policy, whole.device_us.value, backward=backward, budget_us=budget_us / 2,
                     tolerate_load=tolerate_load,
@@ -153,7 +161,7 @@ def _advice(
                 if under is None:
                     whole = replace(whole, notes=(*whole.notes, _DISTURBED))
         suggestions += _chosen(layers, whole.device_us, under)
-        if search.plans:
+        if search.plans and like is None:
             search.tell("what optimize would give")
             planned = optimized(subject, _layout_of(layers), facts, search.policy, wanted, kept, NO_HOOKS.progress)
     tell(search.steps, search.steps, "")

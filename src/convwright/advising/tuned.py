@@ -194,7 +194,7 @@ def tune(
     recording = record(Subject.of(model, example_of(model, example)), backward=backward)
     facts = where(device, recording)
     policy, found = policy or Policy(), dict[Problem, TunedProblem]()
-    chosen = recording.layers if layers is None else _like(layers, recording)
+    chosen = recording.layers if layers is None else layers_like(layers, recording)
     everything = distinct(chosen, lambda each: (*each.problems(), *each.fused_problems(policy, facts)))
     posed: dict[Problem, Posed] = {each.problem: each for each in everything}
     with (
@@ -220,7 +220,7 @@ def tune(
     )
 
 
-def _like(pattern: str, recording: Recording) -> tuple[LayerCall, ...]:
+def layers_like(pattern: str, recording: Recording) -> tuple[LayerCall, ...]:
     """The layers whose names are like ``pattern``."""
     found = tuple(layer for layer in recording.layers if fnmatchcase(layer.name, pattern))
     if not found and recording.layers:

@@ -9,7 +9,7 @@ import typer
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, subject_of
 from convwright.cli.objective import HELP as OBJECTIVE
-from convwright.cli.output_form import TolerateLoad
+from convwright.cli.output_form import Layer, TolerateLoad
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.naming import one_of
@@ -33,6 +33,7 @@ def advise(
     mode: Annotated[
         str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full.")
     ] = "quick",
+    layer: Layer = None,
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
     compiled: Annotated[
         bool | None,
@@ -77,7 +78,7 @@ def advise(
         advice = look(
             subject.model, subject.example,
             device=device, backward=backward, mode=mode, policy=policy, top=top, compiled=compiled,
-            tolerate_load=tolerate_load, progress=progress,
+            layers=layer, tolerate_load=tolerate_load, progress=progress,
         )  # fmt: skip
     if as_json:
         print(strict_json(advice.to_json()))

@@ -12,6 +12,7 @@ from convwright.cli.advise import LOADING, MAKING
 from convwright.cli.interrupt import stoppable
 from convwright.cli.library_models import names_library_model
 from convwright.cli.model_target import InputShape, made_by
+from convwright.cli.output_form import Layer
 from convwright.cli.workspace import MaxWorkspace
 
 TARGET = (
@@ -31,6 +32,7 @@ def quantize(
             "example is the one sample."
         ),
     ] = None,
+    layer: Layer = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="A layer to keep in its precision, by its path or a pattern (layer1.*).")
     ] = None,
@@ -86,7 +88,8 @@ def quantize(
                 raise BadInput(f"--samples: {samples!r} must return an iterable of inputs, got {type(given).__name__}")
         made = make(
             model, given,
-            keep=keep or (), ranges=ranges, max_layer_error=max_layer_error, policy=policy, progress=progress,
+            keep=keep or (), layers=layer, ranges=ranges, max_layer_error=max_layer_error, policy=policy,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         print(strict_json(made.to_json()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 # Times within this share are equal. A candidate must beat PyTorch's own call by more to replace it.
 TIE = 0.02
 TIE_HALFWIDTH = 0.005
+# A ratio whose bounds are further apart says nothing.
+_MOST_APART = 100.0
 
 
 class Outcome(StrEnum):
@@ -39,8 +40,8 @@ class Verdict:
 
     @property
     def is_known(self) -> bool:
-        """Whether the rounds suffice for both ends of the interval."""
-        return self.ratio.low > 0 and isfinite(self.ratio.high)
+        """Whether the rounds suffice for an interval that says something."""
+        return self.ratio.low > 0 and self.ratio.high <= _MOST_APART * self.ratio.low
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = as_record(self)

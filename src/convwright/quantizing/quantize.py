@@ -45,6 +45,7 @@ def quantize(
     ranges: Ranges | str = Ranges.MSE,
     max_layer_error: float = MAX_LAYER_ERROR,
     policy: Policy | None = None,
+    layers: str | None = None,
     progress: bool | Progress | None = None,
 ) -> Quantized:
     """A copy of ``model`` for inference, whose convolutions compute in int8 with scales calibrated on ``samples``.
@@ -56,6 +57,7 @@ def quantize(
 
     Layers stay in their precision that ``keep`` names, by their paths or patterns of them; whose int8 result is off by
     more than ``max_layer_error`` (relative L2) from their own; and for which there is nothing in int8. Each says why.
+    ``layers`` chooses layers by a pattern for their paths, as "d1.*"; all others stay as they are and are not listed.
     ``policy`` is what convolutions in int8 are chosen under. ``model`` itself is not changed. Last, a run of it and a
     run in int8 on the first sample are timed beside each other: int8 is not faster on every device.
 
@@ -74,7 +76,11 @@ def quantize(
         raise BadInput(f"`max_layer_error` must be above 0 (relative L2), got {max_layer_error!r}")
     with torch.inference_mode(False), torch.no_grad():  # or else the state could not be written to outside of it
         copied = _copied(model)
-        work = _Work(copied, _kept(keep, copied), progress_to(progress), 5 if ranges is Ranges.MSE else 4)
+        kept, chosen = _kept(keep, copied), _convolutions(copied)
+        if layers is not None:
+            chosen = fitting(layers, chosen, argument="layers")
+            kept |= set(_convolutions(copied)).difference(chosen)
+        work = _Work(copied, kept, progress_to(progress), 5 if ranges is Ranges.MSE else 4)
         given = Samples(samples, work.tell)
         work.steps = work.steps * len(given) + 1  # the last for times
         own = work.look(given)
@@ -89,8 +95,10 @@ def quantize(
             took = run_times(given.subject(_copied(model), 0), given.subject(made, 0), facts)
             times, untimed = (None, took) if isinstance(took, str) else (took, None)
         work.end()
+    shown = {name or type(copied).__name__ for name in chosen}
+    listed = tuple(each for each in work.layers.values() if layers is None or each.name in shown)
     return Quantized(
-        made, facts, ranges, max_layer_error, len(given), tuple(work.layers.values()), error, perf_counter() - begun,
+        made, facts, ranges, max_layer_error, len(given), listed, error, perf_counter() - begun,
         times, untimed,
     )  # fmt: skip
 
@@ -255,6 +263,10 @@ def _copied(model: nn.Module) -> nn.Module:
         raise BadInput(f"`model` cannot be copied: {in_words(error)}") from error
 
 
+def _convolutions(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, AnyConvolution)]
+
+
 def _kept(patterns: Sequence[str], model: nn.Module) -> set[str]:
     """The convolutions that ``keep`` names."""
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
@@ -263,7 +275,7 @@ def _kept(patterns: Sequence[str], model: nn.Module) -> set[str]:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise BadInput(f"`keep` must hold paths or patterns of them, got {brief(pattern)} among them")
-    layers = [name for name, module in model.named_modules() if isinstance(module, AnyConvolution)]
+    layers = _convolutions(model)
     return {name for pattern in patterns for name in fitting(pattern, layers, argument="keep")}
 
 
