@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from convwright import torch_api
+from convwright import flags, torch_api
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile
@@ -24,6 +24,7 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
+from convwright.engine.precision.asked import Asked
 from convwright.engine.precision.lowering import Lowering, Precision, layers, lowered
 from convwright.engine.precision.mixed import Mixed
 from convwright.engine.precision.roundings import rounded_outputs
@@ -174,6 +175,17 @@ def test_only_some_layers_may_use_tf32() -> None:
     in_tf32 = {Arithmetic.TF32, Arithmetic.SCALED_FP16}
     used = {step.name: step.candidate.arithmetic in in_tf32 for step in steps if step.candidate is not None}
     assert {name: coarse for name, coarse in used.items() if name[0] in "02"} == {"0+1": True, "2": False}
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_where_all_else_errs_too_much_numbers_are_not_split(tf32: bool) -> None:
+    own, plan = network(nn.Conv2d(4, 4, 3), X), lambda lowering: None  # which is not called
+    with flags.tf32(tf32), flags.matmul_tf32(tf32):
+        attempts = [allowed for _, allowed in Asked().attempts(own, (X,), Policy(), profile("h200"), plan)]
+    assert [allowed.max_error for allowed in attempts] == [4.0, 2.0, 1.0, 1.0][: len(attempts)]
+    splits = [allowed.arithmetic is None or Arithmetic.FP16X3 in allowed.arithmetic for allowed in attempts]
+    assert splits == ([True] * 3 if tf32 else [True, True, True, False])
+    assert all(allowed.arithmetic is None or Arithmetic.TF32 not in allowed.arithmetic for allowed in attempts)
 
 
 def test_parts_of_a_model_are_in_16_bits() -> None:

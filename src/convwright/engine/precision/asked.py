@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from convwright import torch_api
+from convwright import flags, torch_api
 from convwright.core.device import DeviceFacts
+from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.engine.network import Network
 from convwright.engine.planning.assignment import Assignment
@@ -23,6 +24,9 @@ from convwright.naming import is_above_0, one_of
 # smaller factor is tried. On a CPU oneDNN's packed convolutions sum in another order than PyTorch's own calls and
 # err up to six times as much.
 _LAYER_ERRORS = {"cpu": (4.0, 2.0, 1.0, 0.5), "cuda": (2.0, 1.0, 0.5)}
+# PyTorch's own arithmetic where TF32 is off, which the last attempt is limited to. A layer whose sums are short may err
+# by one roundoff, and products of split numbers do so where PyTorch errs by a fraction of it.
+_UNSPLIT = frozenset(native_arithmetic(dtype, tf32=False) for dtype in DType)
 # The share of the allowed error left for roundings. Kernels add their own errors.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 _MAX_OUTPUT_ERROR = 1e-3
@@ -94,8 +98,15 @@ class Asked:
                     yield lowering, policy
             return
         lowering = Lowering() if self.precision is None else Lowering.uniform(network.graph, self.precision)
-        for layer in _LAYER_ERRORS[device.kind] if plan is not None else (1.0,):
-            yield lowering, replace(policy, max_error=layer * policy.max_error)
+        if plan is None:
+            yield lowering, policy
+            return
+        for layer in _LAYER_ERRORS[device.kind]:
+            policy_of_layers = replace(policy, max_error=layer * policy.max_error)
+            yield lowering, policy_of_layers
+        allows_tf32 = lowering.tf32 is not None or flags.tf32_allowed() or flags.matmul_tf32_allowed()
+        if device.kind == "cuda" and policy.arithmetic is None and not allows_tf32:
+            yield lowering, replace(policy_of_layers, arithmetic=_UNSPLIT)
 
     def _like(self, inputs: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         """The samples, which must have the form of the example; the example itself if there are none."""
