@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,26 +18,16 @@ from convwright.measuring.ranges import without_range
 from convwright.shortage import SHORTAGES
 from convwright.tensors import empty, spec_of
 
+if TYPE_CHECKING:
+    from convwright.eager.running.oom_fallback import OomFallback
+
 Runner = Callable[..., Tensor]
 Made = TypeVar("Made")
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-class Fallback(Protocol):
-    """Runs in a plan's place while memory is short."""
-
-    @property
-    def serving(self) -> Runner: ...
-
-    def begin(self, error: BaseException, needed_bytes: int | None) -> None:
-        """Let something else serve from now on, or raise ``error``."""
-
-    def lasts(self) -> bool:
-        """Whether the fallback also serves this call."""
-
-
 def runner(
-    plan: Plan, operands: Operands, torchs_own: Runner, *, weights_constant: bool, stays: bool, fallback: Fallback
+    plan: Plan, operands: Operands, torchs_own: Runner, *, weights_constant: bool, stays: bool, fallback: OomFallback
 ) -> Runner:
     """The fastest callable ``(first, second, bias, residual, out)`` that runs ``plan`` on tensors like these, or
     ``fallback`` if memory runs out.
@@ -68,7 +58,7 @@ def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | No
     return PackedOnce(plan.prepare) if weights_constant else plan.prepare
 
 
-def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: Fallback) -> Runner:
+def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: OomFallback) -> Runner:
     needed_bytes = plan.workspace_bytes
     scratch = workspace(needed_bytes, device) if needed_bytes else None
     if pack is None and scratch is None:
