@@ -19,6 +19,8 @@ _GRADIENTS = {
     Direction.FORWARD: (Direction.BACKWARD_DATA, Direction.BACKWARD_WEIGHT),
     Direction.BACKWARD_DATA: (Direction.FORWARD, Direction.BACKWARD_WEIGHT),
 }
+# Where a problem states its result.
+_RESULTS = {Direction.FORWARD: "y", Direction.BACKWARD_DATA: "x", Direction.BACKWARD_WEIGHT: "w"}
 # Activations whose derivative follows from the output alone.
 FROM_OUTPUT = (Activation.NONE, Activation.RELU)
 
@@ -60,27 +62,18 @@ def gradient_problems(problem: ConvProblem, wanted: Wanted) -> list[ConvProblem 
     """The gradient problems of input and weight for a call with this problem; None where no gradient is needed."""
     behind = with_dense_output(problem)
     return [
-        _with_dense(behind, direction, behind.output).asking(direction) if is_wanted else None
+        with_dense_output(behind, direction, beside=behind.output).asking(direction) if is_wanted else None
         for direction, is_wanted in zip(_GRADIENTS[problem.direction], (wanted.x, wanted.w), strict=True)
     ]
 
 
-def with_dense_output(problem: ConvProblem) -> ConvProblem:
-    """The problem with a dense result. Incoming gradients are dense, and so are computed ones: elements of an expanded
-    operand may share memory."""
-    return _with_dense(problem, problem.direction)
-
-
-def _with_dense(problem: ConvProblem, direction: Direction, beside: TensorSpec | None = None) -> ConvProblem:
-    """The problem with a dense result in ``direction``. It has channels last if ``beside`` has: PyTorch lays gradients
-    that way if either input or weight has channels last."""
-    if direction is Direction.FORWARD:
-        return replace(problem, y=_dense(problem.y, beside))
-    if direction is Direction.BACKWARD_DATA:
-        return replace(problem, x=_dense(problem.x, beside))
-    return replace(problem, w=_dense(problem.w, beside))
-
-
-def _dense(spec: TensorSpec, beside: TensorSpec | None) -> TensorSpec:
+def with_dense_output(
+    problem: ConvProblem, direction: Direction | None = None, *, beside: TensorSpec | None = None
+) -> ConvProblem:
+    """The problem with a dense result, in its own direction or another. Incoming gradients are dense, and so are
+    computed ones: elements of an expanded operand may share memory. The result has channels last if ``beside`` has:
+    PyTorch lays gradients that way if either input or weight has channels last."""
+    name = _RESULTS[direction or problem.direction]
+    spec = getattr(problem, name)
     is_last = Layout.NHWC in (spec.layout, beside and beside.layout)
-    return spec.dense(Layout.NHWC if is_last else Layout.NCHW)
+    return replace(problem, **{name: spec.dense(Layout.NHWC if is_last else Layout.NCHW)})

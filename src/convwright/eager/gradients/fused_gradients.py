@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from convwright.core.candidate import Candidate
@@ -18,7 +17,6 @@ from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction, Role
 from convwright.core.epilogue import Epilogue
 from convwright.core.fusing import has_extended_epilogue
-from convwright.core.plan import Plan
 from convwright.core.policy import Objective, Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec, same_order
@@ -89,27 +87,19 @@ def are_faster(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -
         alone_us += alone.device_us.low
         if has_extended_epilogue(ours.candidate.problem):
             together_us, alone_torch_us = ours.torch_device_us, alone.torch_device_us
-            if not _is_one_kernels(ours) or together_us is None or alone_torch_us is None:
+            is_one_kernel = not ours.is_torch and ours.candidate.inner is None
+            if not is_one_kernel or together_us is None or alone_torch_us is None:
                 return False
             # Both fuse the derivative; the weight's gradient, which comes last, also fuses the bias's gradient.
             ahead_us = max(together_us.value - alone_torch_us.value, 0.0)
     return fused_us < (1 - TIE) * (alone_us + ahead_us)
 
 
-def _is_one_kernels(choice: Choice) -> bool:
-    return not choice.is_torch and choice.candidate.inner is None
-
-
 def with_shared_work(fused: Sequence[Choice | None], plain: Sequence[Choice | None]) -> list[Choice | None]:
     """The same choices, with times of PyTorch's own calls that count the shared derivative once."""
     to_input, to_weight = fused
     alone = plain[0]
-    if (
-        to_input is not None
-        and to_weight is not None
-        and alone is not None
-        and has_extended_epilogue(to_input.candidate.problem)
-    ):
+    if to_input and to_weight and alone and has_extended_epilogue(to_input.candidate.problem):
         to_input = replace(to_input, torch_device_us=alone.torch_device_us)
     return [to_input, to_weight]
 
@@ -168,26 +158,17 @@ def _gradients(
 
 
 def _step(choice: Choice, call: Call) -> Callable[..., Tensor]:
-    return with_strides(_Step(choice, call.x.device), choice.candidate.problem, call)
-
-
-class _Step:
     """One plan with its workspace, called with its epilogue's operands."""
+    problem, plan = choice.candidate.problem, choice.plan()
+    run: Callable[..., Tensor] = plan
+    scratch = workspace(plan.workspace_bytes, call.x.device) if plan.workspace_bytes else None
+    packs, has_z, has_db = (role in problem.operands for role in (Role.W, Role.Z, Role.DB))
 
-    __slots__ = ("_packs", "_plan", "_rare", "_scratch")
+    def step(first: Tensor, second: Tensor, z: Tensor | None, db: Tensor | None) -> Tensor:
+        packed = plan.prepare(second) if packs else second
+        rare = {"z": z} if has_z else {}
+        if has_db:
+            rare["db"] = db
+        return run(first, packed, None, None, None, None if scratch is None else scratch(), **rare)
 
-    def __init__(self, choice: Choice, device: torch.device) -> None:
-        problem = choice.candidate.problem
-        self._plan: Plan = choice.plan()
-        self._packs = Role.W in problem.operands
-        self._rare = [role for role in (Role.Z, Role.DB) if role in problem.operands]
-        needed = self._plan.workspace_bytes
-        self._scratch = workspace(needed, device) if needed else None
-
-    def __call__(self, first: Tensor, second: Tensor, z: Tensor | None, db: Tensor | None) -> Tensor:
-        given = {Role.Z: z, Role.DB: db}
-        packed = self._plan.prepare(second) if self._packs else second
-        scratch = self._scratch() if self._scratch is not None else None
-        rare = {role.value: given[role] for role in self._rare}
-        run: Callable[..., Tensor] = self._plan
-        return run(first, packed, None, None, None, scratch, **rare)
+    return with_strides(step, problem, call)
