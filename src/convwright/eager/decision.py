@@ -111,15 +111,13 @@ def training(call: Call) -> Training:
     pick = _captured if capturing(device_facts(call.x.device)) else _eager
     main, *gradients = (None if answer is None else pick(answer) for answer in _answers(problem, call))
     assert main is not None
-    return _trained(problem, _Step(main, tuple(gradients)), call)
+    return _trained(problem, _Step(main, gradients), call)
 
 
 def torchs_training(call: Call) -> Training:
     """PyTorch's own function in all three directions, for a call without a decision."""
     problem = call.problem()
-    return Training(
-        problem, with_dense_output(problem).output, call.form, call.request, torchs_functions(call), None, None
-    )
+    return Training(problem, with_dense_output(problem).output, call.request, torchs_functions(call))
 
 
 def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
@@ -142,8 +140,8 @@ class _Step(NamedTuple):
     and the bias's gradient."""
 
     main: Choice
-    gradients: tuple[Choice | None, ...] = (None, None)
-    fused: tuple[Choice | None, ...] | None = None
+    gradients: Sequence[Choice | None] = (None, None)
+    fused: Sequence[Choice | None] | None = None
 
     @property
     def choices(self) -> list[Choice]:
@@ -156,7 +154,7 @@ def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, c
     assert main is not None
     if not call.trains:
         return _Step(main)
-    step = _Step(main, tuple(gradients), None if _is_asked(call) else _fused(problem, call, gradients, pick))
+    step = _Step(main, gradients, None if _is_asked(call) else _fused(problem, call, gradients, pick))
     is_free = all(_is_own(each) or _is_free(each, call) for each in step.choices)
     if pick is _eager and is_free and not all(map(_is_own, step.choices)) and not _pays(step.choices, call):
         return _Step(_torchs(main))
@@ -172,18 +170,17 @@ def _ready(problem: ConvProblem, step: _Step, call: Call) -> Run | None:
 
 def _fused(
     problem: ConvProblem, call: Call, plain: Sequence[Choice | None], pick: _Pick
-) -> tuple[Choice | None, ...] | None:
+) -> Sequence[Choice | None] | None:
     """Gradient choices that include the activation's derivative and the bias's gradient, if surely faster."""
     device = device_facts(call.x.device)
     posed = fused_problems(problem, Wanted.at(call), call.policy, device)
-    found = fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
-    return None if found is None else tuple(found)
+    return fused_choices(posed, plain, lambda each: pick(_answer(each, device, call, None)))
 
 
 def _pays(choices: Sequence[Choice], call: Call) -> bool:
     """Whether a training step saves more device time than the choices and an autograd node cost on the host."""
-    device, policy = device_facts(call.x.device), call.request.policy or Policy()
-    costs, packs = host_costs(device), policy.weights is Weights.CHANGING
+    device = device_facts(call.x.device)
+    costs, packs = host_costs(device), call.policy.weights is Weights.CHANGING
     saved_us, extra_us = 0.0, costs.node_us
     for choice in choices:
         if choice.device_us is None or choice.torch_device_us is None or _is_own(choice):
@@ -203,9 +200,7 @@ def _trained(problem: ConvProblem, step: _Step, call: Call) -> Training:
     if chosen is not None:
         gradient = chosen.candidate.problem.y if problem.direction is Direction.FORWARD else chosen.candidate.problem.x
     fused = FusedGradients(step.fused, call) if step.fused is not None else None
-    return Training(
-        problem, gradient, call.form, call.request, direction_runner(step.main, call), to_input, to_weight, fused
-    )
+    return Training(problem, gradient, call.request, call_runner(step.main, call), to_input, to_weight, fused)
 
 
 def _is_own(choice: Choice) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from statistics import median
 from timeit import Timer
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,7 +35,6 @@ from convwright.tuning.session import session
 CPU_TIE = 0.10
 _ROUNDS, _CALLS = 15, 20
 _PLAIN = Request(True, 1, 0, 1, 1)
-_KERNELS = 2  # launches of the plan that shows the cost of a further launch
 
 
 def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
@@ -113,7 +111,7 @@ def _measured(device: DeviceFacts) -> HostCosts:
         "operator": lambda: torch.empty_like(y).copy_(y),
     }
     if device.kind == "cuda":
-        runs |= {f"{n} launches": _dispatched(_launching(n, y, device), x, w) for n in (1, _KERNELS)}
+        runs |= {f"{n} launches": _dispatched(_launching(n, y, device), x, w) for n in (1, 2)}
         runs |= {name: _dispatched(plan, x, w) for name, plan in _cudnns(problem, device).items()}
     with torch.no_grad():
         us = _times_us(runs)
@@ -125,7 +123,7 @@ def _measured(device: DeviceFacts) -> HostCosts:
         engine_us=us.get("engine", us["own"]),
         classic_us=us.get("classic", us["own"]),
         launch_us=one,
-        next_launch_us=max(us.get(f"{_KERNELS} launches", one) - one, 0.0) / (_KERNELS - 1),
+        next_launch_us=max(us.get("2 launches", one) - one, 0.0),
         operator_us=us["operator"],
         node_us=max(us["node"] - us["own step"], 0.0),
     )
@@ -175,7 +173,7 @@ def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, 
     """A training step through our autograd node and one through PyTorch's, both with PyTorch's kernels."""
     x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
     torchs = TorchPlan(torch_candidate(problem))
-    node = Training(problem, problem.y, CONV2D, _PLAIN, torchs, None, None)
+    node = Training(problem, problem.y, _PLAIN, torchs)
     with torch.no_grad():
         dy = torch.zeros_like(CONV2D.own(x, w))
     return {
@@ -184,10 +182,7 @@ def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, 
     }
 
 
-_Name = TypeVar("_Name", bound=str)
-
-
-def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
+def _times_us(runs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Median host time of each call. Calls alternate, so a machine that slows down affects all of them."""
     timers = {name: Timer(run) for name, run in runs.items()}
     for timer in timers.values():
@@ -201,7 +196,7 @@ def _times_us(runs: Mapping[_Name, Callable[[], object]]) -> dict[_Name, float]:
 
 
 @contextmanager
-def _undisturbed(kind: str) -> Any:
+def _undisturbed(kind: str) -> Iterator[None]:
     """No casts, gradients on, and the caller's saved-tensor hooks off; checkpoints count tensors with such hooks."""
     with ExitStack() as around:
         around.enter_context(torch.inference_mode(False))

@@ -18,7 +18,7 @@ from convwright.eager.calls.slots import Run, Slot
 from convwright.eager.decision import Decision, decide
 from convwright.eager.gradients.regions import check_apart, count_write
 from convwright.eager.latest import latest
-from convwright.eager.running.bound import torchs_functions
+from convwright.eager.running.bound import torchs_own
 from convwright.eager.running.pytorchs_own import (
     checked,
     composed,
@@ -64,8 +64,7 @@ def first_call(call: Call) -> Tensor:
             return _run(decided(call), call)
         y = composed(call)  # raises one sentence for a bad call, every time
         if when is When.NEVER and call.extra is None:
-            run = torchs_functions(call) if call.has_more else None
-            call.form.slots.leave(call.w, call.tensors, Slot(call.tensors, call.request, run))
+            call.form.slots.leave(call.w, call.tensors, Slot(call.tensors, call.request, torchs_own(call)))
         return y
     except NothingLeft:
         return composed(call)  # an empty tensor, or an error for some dtypes and devices

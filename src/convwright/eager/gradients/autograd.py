@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from convwright.core.direction import Direction
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
-from convwright.eager.calls.call import Form, Request
+from convwright.eager.calls.call import Request
 from convwright.eager.running.pytorchs_own import transformed
 from convwright.eager.running.runner import Runner
 from convwright.tensors import lies_as
@@ -25,6 +26,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 Fused = Callable[..., Gradients | None]
 
 
+@dataclass(slots=True, eq=False)
 class Training:
     """The three directions of one convolution, ready to run. A gradient's runner of None means PyTorch. ``fused``
     computes gradients together with the activation's derivative; the runners serve the calls that it does not.
@@ -33,29 +35,22 @@ class Training:
     own formulas; only these can be differentiated again.
     """
 
-    __slots__ = (
-        "_sum_dims", "_transposed", "forward", "fused", "gradient", "relu", "to_input", "to_weight", "torchs_gradients",
-    )  # fmt: skip
+    problem: InitVar[ConvProblem]
+    gradient: TensorSpec
+    request: InitVar[Request]
+    forward: Runner
+    to_input: Runner | None = None
+    to_weight: Runner | None = None
+    fused: Fused | None = None
+    relu: bool = field(init=False)
+    torchs_gradients: Callable[..., Gradients] = field(init=False)
+    _transposed: bool = field(init=False)
+    _sum_dims: list[int] = field(init=False)
 
-    def __init__(
-        self,
-        problem: ConvProblem,
-        gradient: TensorSpec,
-        form: Form,
-        request: Request,
-        forward: Runner,
-        to_input: Runner | None,
-        to_weight: Runner | None,
-        fused: Fused | None = None,
-    ) -> None:
-        self.gradient = gradient
-        self.forward = forward
-        self.to_input = to_input
-        self.to_weight = to_weight
-        self.fused = fused
+    def __post_init__(self, problem: ConvProblem, request: Request) -> None:
         self.relu = activation_named(request.activation) is Activation.RELU
-        self._transposed = form.transposed
         self.torchs_gradients = gradients_of(problem, request)
+        self._transposed = problem.direction is Direction.BACKWARD_DATA
         self._sum_dims = [0, *range(2, problem.rank + 2)]
 
     def __call__(

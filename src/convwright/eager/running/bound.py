@@ -20,20 +20,15 @@ from convwright.tensors import activate, activate_
 from convwright.tuning.session import Choice
 
 
-def direction_runner(choice: Choice, call: Call) -> Runner:
-    """A choice for one direction of a call that needs gradients."""
-    made = call_runner if choice.candidate.problem.direction is call.form.direction else _bound
-    return made(choice, call)
-
-
 def call_runner(choice: Choice, call: Call) -> Runner:
     """A choice for the call itself; for a transposed convolution, bias and activation follow it."""
-    run = _bound(choice, call)
+    run = direction_runner(choice, call)
     return unfused_epilogue(run, call) if choice.candidate.problem.direction is Direction.BACKWARD_DATA else run
 
 
-def _bound(choice: Choice, call: Call) -> Runner:
-    """A choice bound to calls with operands like these. Only a forward problem has a bias and a residual."""
+def direction_runner(choice: Choice, call: Call) -> Runner:
+    """A choice for one direction, bound to calls with operands like these. Only a forward problem has a bias and a
+    residual."""
     problem = choice.candidate.problem
     given = call.operands[:4] if problem.direction is Direction.FORWARD else (call.x, call.w, None, None)
     demanded = _is_demanded(problem.direction, call)
