@@ -24,23 +24,14 @@ _ON_GPUS = ("torch/cudnn",)
 
 def check_known(algorithm: str, argument: str) -> None:
     """Refuse a name that no algorithm has for any problem. ``argument`` is where the user has written it."""
-    for rewrite in _rewrites(algorithm):
+    *around, inside = _from_outside(algorithm)
+    for rewrite in (each.partition("(")[0] for each in around):
         names = [each.name for each in REWRITES if each.kind == "conv"]
         if rewrite not in names:
             raise BadInput(f"{argument}: no rewrite is called {rewrite!r}{_nearest(rewrite, names)}")
-    leaf = _leaf(algorithm)
+    leaf = inside.partition("[")[0]
     if not _is_known(leaf):
         raise BadInput(f"{argument}: no algorithm is called {leaf!r}{_nearest(leaf, _names())}")
-
-
-def _rewrites(algorithm: str) -> list[str]:
-    """The names of the rewrites around an algorithm, the outermost first."""
-    return [inner.partition("(")[0] for inner in _from_outside(algorithm)[:-1]]
-
-
-def _leaf(algorithm: str) -> str:
-    """The algorithm inside all rewrites, without its configuration."""
-    return _from_outside(algorithm)[-1].partition("[")[0]
 
 
 def _from_outside(algorithm: str) -> list[str]:
