@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -43,7 +42,7 @@ def problem_of(
     >>> problem_of(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), padding="same").y.shape
     (1, 4, 8, 8)
     """
-    _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
+    _check_tensors(x, w, bias, residual, out)
     rank, stored = x.dim() - 2, next((tensor for tensor in (out, residual) if tensor is not None), None)
     strides, dilations = per_axis("stride", stride, rank), per_axis("dilation", dilation, rank)
     problem = ConvProblem.of_specs(
@@ -84,7 +83,7 @@ def transposed_problem_of(
     >>> transposed_problem_of(torch.ones(1, 4, 8, 8), torch.ones(4, 3, 3, 3), stride=2, output_padding=1).x.shape
     (1, 3, 18, 18)
     """
-    _check_tensors(x, w, {"weight": w, "bias": bias, "residual": residual, "out": out})
+    _check_tensors(x, w, bias, residual, out)
     if isinstance(padding, str):
         raise BadInput(f"`padding` of a transposed convolution must be an int or a tuple of ints, got {padding!r}")
     problem = transposed_of_specs(
@@ -143,24 +142,21 @@ def _check_behind(
             raise BadInput(f"`{name}` must have the output's shape {shape}, got {tuple(tensor.shape)}")
 
 
-def _check_tensors(x: Tensor, w: Tensor, named: Mapping[str, Tensor | None]) -> None:
+def _check_tensors(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, out: Tensor | None) -> None:
     if not 3 <= x.dim() <= 5 or w.dim() != x.dim():
         raise BadInput(
             "`input` and `weight` must have the same 3, 4 or 5 dimensions, "
             f"got shapes {tuple(x.shape)} and {tuple(w.shape)}"
         )
-    for name, tensor in {"input": x, **named}.items():
-        if tensor is not None and tensor.layout is not torch.strided:
+    for name, tensor in {"input": x, "weight": w, "bias": bias, "residual": residual, "out": out}.items():
+        if tensor is None:
+            continue
+        if tensor.layout is not torch.strided:
             raise BadInput(f"`{name}` must be a dense tensor, got one stored as {tensor.layout}")
-        allowed = _dtypes_of(name, x)
-        if tensor is not None and (tensor.dtype not in allowed or tensor.device != x.device):
+        dtype = core_dtype(x.dtype)
+        dtypes = {"bias": (dtype.added,), "residual": dtype.outputs, "out": dtype.outputs}.get(name, (dtype,))
+        allowed = tuple(map(torch_dtype, dtypes))
+        if tensor.dtype not in allowed or tensor.device != x.device:
             beside = "like `input`" if allowed == (x.dtype,) else f"beside an `input` of {x.dtype}"
             wanted = f"{' or '.join(map(str, allowed))} on {x.device} {beside}"
             raise BadInput(f"`{name}` must be {wanted}, got {tensor.dtype} on {tensor.device}")
-
-
-def _dtypes_of(name: str, x: Tensor) -> tuple[torch.dtype, ...]:
-    """The dtypes allowed for the operand ``name``."""
-    dtype = core_dtype(x.dtype)
-    allowed = {"bias": (dtype.added,), "residual": dtype.outputs, "out": dtype.outputs}.get(name, (dtype,))
-    return tuple(map(torch_dtype, allowed))
