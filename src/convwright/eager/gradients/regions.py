@@ -8,7 +8,6 @@ account for all versions since.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -22,16 +21,8 @@ from convwright.torch_api import overlaps_itself
 _MOST_WRITES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A box inside a storage, in the strides of the tensor; None means the whole storage."""
-
-    box: tuple[tuple[int, int], ...] | None
-
-    def overlaps(self, other: Region) -> bool:
-        if self.box is None or other.box is None:
-            return True
-        return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+# A box inside a storage, in the strides of the tensor; None means the whole storage.
+_Region = tuple[tuple[int, int], ...] | None
 
 
 class Write(NamedTuple):
@@ -43,10 +34,6 @@ class Write(NamedTuple):
     strides: tuple[int, ...]
     offset: int
 
-    @property
-    def region(self) -> Region:
-        return _region(self.shape, self.strides, self.offset)
-
 
 _log: Any = WeakIdKeyDictionary()  # compares keys by id: tensors compare by element
 
@@ -57,23 +44,29 @@ def base_of(tensor: Tensor) -> Tensor:
     return tensor if base is None else base
 
 
-def region_of(tensor: Tensor) -> Region:
-    """The box of the storage that ``tensor`` covers; the whole storage if it is not a box."""
+def _region_of(tensor: Tensor) -> _Region:
     return _region(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
 
-def _region(shape: Sequence[int], strides: Sequence[int], offset: int) -> Region:
+def _region(shape: Sequence[int], strides: Sequence[int], offset: int) -> _Region:
+    """The box of the storage that a tensor covers; the whole storage if it is not a box."""
     starts, extent = [0] * len(shape), None
     for dim in sorted(range(len(shape)), key=strides.__getitem__, reverse=True):
         step = strides[dim]
         if step == 0:
-            return Region(None)
+            return None
         starts[dim], offset = divmod(offset, step)
         if extent is not None and (starts[dim] + shape[dim]) * step > extent:
-            return Region(None)
+            return None
         extent = step
     ends = [start + size for start, size in zip(starts, shape, strict=True)]
-    return Region(tuple(zip(starts, ends, strict=True)))
+    return tuple(zip(starts, ends, strict=True))
+
+
+def _meet(one: _Region, other: _Region) -> bool:
+    if one is None or other is None:
+        return True
+    return all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def check_apart(out: Tensor, **others: Tensor | None) -> None:
@@ -93,7 +86,7 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     if not torch_api.share_storage(a, b):
         return False
     if a.stride() == b.stride():
-        return region_of(a).overlaps(region_of(b))
+        return _meet(_region_of(a), _region_of(b))
     return a.data_ptr() < _end(b) and b.data_ptr() < _end(a)
 
 
@@ -103,10 +96,8 @@ def _end(tensor: Tensor) -> int:
 
 
 def _words(tensor: Tensor) -> str:
-    region = region_of(tensor)
-    if region.box is None:
-        return "a part"
-    return "[" + ", ".join(f"{start}:{end}" for start, end in region.box) + "]"
+    region = _region_of(tensor)
+    return "a part" if region is None else "[" + ", ".join(f"{start}:{end}" for start, end in region) + "]"
 
 
 def version_of(tensor: Tensor) -> int:
@@ -142,7 +133,7 @@ class Kept:
         self.tensor = tensor.detach()
         self.version = torch_api.version_of(tensor)
         self._base = WeakIdRef(base_of(tensor))
-        self._region = region_of(tensor)
+        self._region = _region_of(tensor)
 
     def intact(self) -> Tensor:
         """The slice; an error if a write since ``version`` may have changed it."""
@@ -150,7 +141,7 @@ class Kept:
         writes = {write.before: write for write in _log.get(base, [])} if base is not None else {}
         while version < now:
             write = writes.get(version)
-            if write is None or write.strides != self.tensor.stride() or write.region.overlaps(self._region):
+            if write is None or write.strides != self.tensor.stride() or _meet(_region(*write[2:]), self._region):
                 raise RuntimeError(
                     "a slice that conv2d_into needs for its gradient was overwritten after it was used: "
                     f"its buffer was at version {self.version} then and is at {now} now"
