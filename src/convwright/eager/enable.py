@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from inspect import Signature, signature
@@ -39,13 +40,12 @@ def _unlock() -> None:
 in_child(_unlock)
 
 
+@dataclass(slots=True, eq=False)
 class _State:
     """Whether PyTorch's functions are replaced, and the policy of the replacements."""
 
-    __slots__ = ("on", "policy")
-
-    def __init__(self, on: bool, policy: Policy | None) -> None:
-        self.on, self.policy = on, policy
+    on: bool
+    policy: Policy | None
 
 
 # The state outside of all blocks, then one for each open block; the last one applies. Blocks of several threads may
