@@ -41,9 +41,8 @@ class Slot:
     """
 
     __slots__ = (
-        "activation", "algorithm", "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups",
-        "in_graph", "input_alike", "matches", "no_bias", "output_padding", "padding", "plain", "policy", "request",
-        "run", "same", "state", "stride", "tf32",
+        "alike", "ambient", "decision", "dilation", "extra", "flags", "grad", "groups", "in_graph", "matches",
+        "no_bias", "output_padding", "padding", "plain", "request", "run", "same", "state", "stride", "tf32",
     )  # fmt: skip
 
     def __init__(
@@ -55,8 +54,7 @@ class Slot:
         in_graph: Run | None = None,
     ) -> None:
         self.alike = guard(tensors)
-        self.input_alike = guard(tensors[:1])
-        self.matches = self.input_alike if run is None else self.alike
+        self.matches = guard(tensors[:1]) if run is None else self.alike
         self.decision = object()
         self._ask(request)
         self.plain = request.activation is None and request.algorithm is None and request.policy is None
@@ -80,10 +78,7 @@ class Slot:
 
     def _ask(self, request: Request) -> None:
         self.request, self.same = request, request.same
-        (
-            self.no_bias, self.stride, self.padding, self.dilation, self.groups,
-            self.activation, self.algorithm, self.policy, self.output_padding,
-        ) = request  # fmt: skip
+        self.no_bias, self.stride, self.padding, self.dilation, self.groups, *_, self.output_padding = request
 
     def asked(self, request: Request) -> Slot:
         """The same decision for calls with these equal arguments. Another layer has other objects, and comparing by
