@@ -20,15 +20,13 @@ from convwright.eager.calls.posed import posed
 from convwright.errors import ConvwrightError
 from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
-from convwright.tuning.session import session
+from convwright.tuning.session import HURRIED, session
 
 # A layer that has seen more shapes than _MOST_KINDS is left to PyTorch's own function. No shape is searched while new
 # ones keep coming: calm means as many calls without a new shape as there are known shapes, at most _LONGEST_PASS.
 _MOST_KINDS, _LONGEST_PASS = 8, 128
 # A weight made anew for each call has no second call. A deep network has some dozens of equal layers.
 _ALIKE = 64
-# In these modes the order of measurements can affect the choice.
-_HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 _MOST_REMEMBERED = 1 << 16
 _Kind = tuple[object, ...]
 
@@ -107,9 +105,9 @@ class SearchScheduler:
 def _may_wait(call: Call) -> bool:
     """Whether PyTorch's own functions may serve for now: the caller asked for nothing else."""
     request, mode = call.request, session().mode
-    if mode not in (*_HURRIED, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
+    if mode not in (*HURRIED, Mode.OFF) or request.algorithm is not None or ambient.current() is not None:
         return False
-    if mode in _HURRIED and flags.deterministic():  # a later choice could give other bits than the first call
+    if mode in HURRIED and flags.deterministic():  # a later choice could give other bits than the first call
         return False
     policy = request.policy
     if policy is None:

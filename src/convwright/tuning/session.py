@@ -52,7 +52,7 @@ _PATIENCE_S = 10.0
 _BUSY_S = 600.0
 _BUSY = "busy"
 # In these modes the order of measurements can affect the choice.
-_HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
+HURRIED = (Mode.QUICK, Mode.PREDICT_TOP)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -158,7 +158,7 @@ class Session:
 
     def plan(self, problem: Problem, device: DeviceFacts, policy: Policy) -> Plan:
         """A plan for a single request: searches on any device, and waits for compilers."""
-        key = self._question(problem, device, policy, None)._replace(searches=self._is_searching, is_call=False)
+        key = self._question(problem, device, policy, None)._replace(searches=self.mode.measures, is_call=False)
         answer = self._answer(key, device, None)
         if not key.fixed and not capturing(device) and compile_queue().hurry(problem, _PATIENCE_S):
             self._records[key].stale = True
@@ -175,10 +175,6 @@ class Session:
                 record.answer = self._answered(key, device, eager)
                 record.stale = False
             return record.answer
-
-    @property
-    def _is_searching(self) -> bool:
-        return self.mode.measures
 
     @property
     def chosen(self) -> tuple[Choice, ...]:
@@ -233,14 +229,14 @@ class Session:
         remembered = self._remembered(key, device, eager)
         if remembered is not None:
             return remembered
-        if self._is_searching:
+        if self.mode.measures:
             check_objective(permitted, device, self.mode, energy=False)
         if self.mode is Mode.PREDICT:
             return self._predicted(key, device, eager)
         if own is None:
             return self._searched(key, device, eager) if key.searches else self._listed(key, device)
         # A choice that PyTorch's flags require to be repeatable must not depend on the timing of a search.
-        if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode in _HURRIED):
+        if not key.searches or (flags.deterministic() and not policy.deterministic and self.mode in HURRIED):
             return _same(own)
         if self.store.fact(device.key, _BUSY, younger_than_s=_BUSY_S) is not None:
             return Answer(own, own, lasts=False)
@@ -320,7 +316,7 @@ class Session:
     def _question(self, problem: Problem, device: DeviceFacts, policy: Policy, algorithm: str | None) -> Question:
         fixed = policy.deterministic or flags.deterministic()
         switches = (*flags.state(), flags.onednn_enabled())
-        searches = self._is_searching and device.kind in self.searches_on
+        searches = self.mode.measures and device.kind in self.searches_on
         return Question(problem, device.torch_name, device.key, policy, algorithm, switches, fixed, searches)
 
     def _reconsider(self, problem: Problem) -> None:
