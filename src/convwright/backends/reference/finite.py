@@ -71,7 +71,7 @@ class FinitePlan:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """True only if all numbers are finite: then their sum is. It is computed in fp32 at least, in which a sum of fp16
-    numbers does not overflow."""
+    """True only if all numbers are finite, since a sum with another number is not. The sum is computed in fp32 at
+    least, in which fp16 numbers do not overflow."""
     wide = tensor.dtype if tensor.dtype is torch.float64 else torch.float32
     return isfinite(tensor.sum(dtype=wide).item())

@@ -63,8 +63,7 @@ _MOST_ELEMENTS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An algorithm supports problems that meet all conditions and needs ``workspace_bytes`` (None: no rule predicts
-    it).
+    """An algorithm supports problems that meet all conditions, and needs ``workspace_bytes`` (None if unknown).
 
     The workspace is exact for every recorded problem unless ``at_most`` gives an upper bound.
     """

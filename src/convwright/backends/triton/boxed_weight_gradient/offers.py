@@ -112,7 +112,7 @@ class Tile(Configuration):
     stages: int
 
     def shared_bytes(self) -> int:
-        """An upper bound: boxes, or afterwards the sum of a tile while it is stored."""
+        """An upper bound: boxes, then the sum of a tile while it is stored."""
         staged = self.stages * (self.bm + self.bn) * self.pixels * NUMBER_BYTES
         turned = (self.bm + 4) * (self.bn + 4) * SUM_BYTES
         return max(staged, turned) + self.bm * self.pixels * NUMBER_BYTES + BARRIERS_BYTES
