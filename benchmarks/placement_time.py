@@ -22,6 +22,7 @@ from convwright.errors import Refused
 from convwright.measuring.conditions import conditions, today
 from convwright.measuring.hardware.machine import device_facts
 from convwright.placement import Device, Estimate, Job, place
+from convwright.placement.question import Objective
 
 FLEETS = ((20, 1), (4, 5), (1, 20))  # kinds, and how many of each
 BATCHES = (1, 8, 32)
@@ -67,7 +68,7 @@ def placed(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 line |= {"asked_gap": options.gap, "limit_s": options.limit_s}
                 begun = perf_counter()
                 try:
-                    found = place(*given, objective, gap=options.gap, limit_s=options.limit_s, explain=False)
+                    found = place(*given, Objective(objective), gap=options.gap, limit_s=options.limit_s, explain=False)
                     line |= {"value": found.value, "bound": found.bound, "gap": found.gap}
                 except Refused as error:
                     line |= {"refused": str(error)}

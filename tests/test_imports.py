@@ -20,7 +20,7 @@ ROOT = Path(convwright.__file__).parent
 # A room may import from itself and from those above it. Rooms on one line do not know each other.
 ORDER = [
     {"errors"},
-    {"naming", "forking", "writable", "process", "strict_json", "store_url", "clusters", "notebook"},
+    {"naming", "option_names", "forking", "writable", "process", "strict_json", "store_url", "clusters", "notebook"},
     {"settings", "torch_api"},
     {"core"},
     {"graph"},

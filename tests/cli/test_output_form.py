@@ -5,15 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from enum import StrEnum
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer.main
 
-from convwright.cli.choices import Aim, SearchMode
+from convwright import option_names
+from convwright.cli import choices
+from convwright.cli.choices import SearchMode
 from convwright.cli.main import app, main
-from convwright.core.policy import Objective
-from convwright.settings import Mode
+from convwright.core.direction import Direction
+from convwright.core.epilogue import Activation
+from convwright.engine.loaded import OnChange
+from convwright.engine.precision.lowering import Precision
+from convwright.engine.running.failure import OnFailure
+from convwright.measuring.cache import Cache
+from convwright.placement.question import Objective as PlacementObjective
+from convwright.quantizing.calibration import Ranges
+from convwright.settings import Mode, Trust
 
 MODEL = """
 import torch
@@ -105,8 +116,29 @@ def test_layers_are_chosen_by_a_pattern(
 
 
 def test_the_words_of_options_are_those_of_the_library() -> None:
-    assert list(SearchMode) == [str(mode) for mode in Mode if mode is not Mode.OFF]
-    assert list(Aim) == [str(objective) for objective in Objective]
+    modes = [str(mode) for mode in Mode if mode is not Mode.OFF]
+    assert list(SearchMode) == list(get_args(option_names.ModeName)) == modes
+    assert list(choices.PlacementAim) == list(PlacementObjective)
+    assert list(choices.Precision) == list(Precision)
+    assert list(choices.WholePrecision) == [each for each in Precision if each is not Precision.MIXED]
+
+
+@pytest.mark.parametrize(
+    ("names", "members"),
+    [
+        ("TrustName", Trust),
+        ("DirectionName", Direction),
+        ("ActivationName", Activation),
+        ("CacheName", Cache),
+        ("RangesName", Ranges),
+        ("PrecisionName", Precision),
+        ("OnFailureName", OnFailure),
+        ("OnChangeName", OnChange),
+        ("PlacementObjectiveName", PlacementObjective),
+    ],
+)
+def test_the_words_in_signatures_are_those_of_the_library(names: str, members: type[StrEnum]) -> None:
+    assert list(get_args(getattr(option_names, names))) == list(members)
 
 
 def test_every_command_has_a_group_and_one_short_line() -> None:

@@ -33,6 +33,7 @@ from convwright.measuring.compare import Outcome, Verdict
 from convwright.measuring.conditions import today
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_whole, one_of
+from convwright.option_names import ModeName
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.find import find
@@ -62,7 +63,7 @@ def advise(
     *,
     device: str | DeviceFacts | None = None,
     backward: bool = False,
-    mode: Mode | str = Mode.QUICK,
+    mode: Mode | ModeName = Mode.QUICK,
     policy: Policy | None = None,
     top: int | None = None,
     compiled: bool | None = None,

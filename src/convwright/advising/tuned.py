@@ -24,6 +24,7 @@ from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import check_above_0, one_of, singular
 from convwright.notebook import html
+from convwright.option_names import ModeName
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.find import find
@@ -154,7 +155,7 @@ def tune(
     *,
     device: str | DeviceFacts | None = None,
     backward: bool = False,
-    mode: Mode | str = Mode.FULL,
+    mode: Mode | ModeName = Mode.FULL,
     policy: Policy | None = None,
     budget_us: float | None = None,
     plan_only: bool = False,

@@ -24,6 +24,7 @@ from convwright.eager.latest import latest
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
+from convwright.option_names import ActivationName, DirectionName, ModeName, TrustName
 from convwright.settings import Mode, Trust
 from convwright.store.store import Store
 from convwright.tuning import find as tuner
@@ -43,16 +44,16 @@ def find(
     padding: AnyPadding = 0,
     dilation: IntOrTuple = 1,
     groups: int = 1,
-    activation: str | None = None,
+    activation: ActivationName | None = None,
     residual: Tensor | None = None,
     flip: bool = False,
-    direction: Direction | str | None = None,
+    direction: Direction | DirectionName | None = None,
     device: str | DeviceFacts | None = None,
     policy: Policy | None = None,
-    mode: Mode | str = Mode.FULL,
+    mode: Mode | ModeName = Mode.FULL,
     budget_us: float | None = None,
     store: Store | Path | str | None = None,
-    trust: Trust | str | None = None,
+    trust: Trust | TrustName | None = None,
     isolate: bool = False,
     energy: bool = False,
     kernels: bool = False,

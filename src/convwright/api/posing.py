@@ -19,6 +19,7 @@ from convwright.eager.calls.call import as_batch
 from convwright.eager.running.pytorchs_own import check_storage
 from convwright.errors import BadInput
 from convwright.naming import one_of
+from convwright.option_names import ActivationName, DirectionName
 from convwright.uncompiled import uncompiled
 
 
@@ -32,10 +33,10 @@ def problem(
     padding: AnyPadding = 0,
     dilation: IntOrTuple = 1,
     groups: int = 1,
-    activation: str | None = None,
+    activation: ActivationName | None = None,
     residual: Tensor | None = None,
     flip: bool = False,
-    direction: Direction | str | None = None,
+    direction: Direction | DirectionName | None = None,
 ) -> Any:
     """The problem that tensors, a module of PyTorch's or a text pose. Nothing is computed.
 

@@ -20,6 +20,7 @@ from convwright.core.window import AnyPadding
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.notebook import html
+from convwright.option_names import DirectionName
 from convwright.prediction.breakdown import Breakdown, breakdown
 from convwright.prediction.models import Served, served
 from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
@@ -103,7 +104,7 @@ def predict(
     padding: AnyPadding = 0,
     dilation: IntOrTuple = 1,
     groups: int = 1,
-    direction: Direction | str | None = None,
+    direction: Direction | DirectionName | None = None,
     device: str | DeviceFacts | None = None,
     policy: Policy | None = None,
     model: Path | str | None = None,

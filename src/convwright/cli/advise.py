@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from convwright.cli.choices import ObjectiveOption, QuickModeOption
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, subject_of
-from convwright.cli.objective import HELP as OBJECTIVE
 from convwright.cli.output_form import Layer, TolerateLoad
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
-from convwright.naming import one_of
+from convwright.core.policy import Objective
+from convwright.settings import Mode
 
 # What is done before the first search, some seconds long.
 LOADING, MAKING, RECORDING = "loading PyTorch", "making the model", "recording the model"
@@ -30,9 +31,7 @@ def advise(
         str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="A training step instead of a forward pass.")] = False,
-    mode: Annotated[
-        str, typer.Option(help="heuristic, predict (nothing runs), predict-top, quick (200 ms) or full.")
-    ] = "quick",
+    mode: QuickModeOption = None,
     layer: Layer = None,
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
     compiled: Annotated[
@@ -45,7 +44,7 @@ def advise(
     ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: Annotated[str, typer.Option(help=OBJECTIVE)] = "time",
+    objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
@@ -55,7 +54,7 @@ def advise(
     """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
 
     from convwright.cli.targets import running
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
@@ -64,7 +63,7 @@ def advise(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
         deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
         finite_inputs=finite_inputs,
     )
     kept = stoppable("before all was measured", kept="searches that were done are remembered")
@@ -77,7 +76,8 @@ def advise(
         progress(0, 0, RECORDING)
         advice = look(
             subject.model, subject.example,
-            device=device, backward=backward, mode=mode, policy=policy, top=top, compiled=compiled,
+            device=device, backward=backward, mode=Mode.QUICK if mode is None else Mode(mode), policy=policy,
+            top=top, compiled=compiled,
             layers=layer, tolerate_load=tolerate_load, progress=progress,
         )  # fmt: skip
     if as_json:

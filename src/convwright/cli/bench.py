@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convwright.cli.choices import Aim, ObjectiveOption, QuickModeOption
+from convwright.cli.choices import ObjectiveOption, QuickModeOption
 from convwright.cli.interrupt import stopped
 from convwright.cli.output_form import AsCsv, AsMarkdown, TolerateLoad, check_form, print_rows
 from convwright.cli.problem_text import direction_word, layout_word
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.core.policy import Objective
 from convwright.errors import BadInput
 from convwright.naming import one_of
 
@@ -53,7 +54,7 @@ def bench(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: ObjectiveOption = Aim.TIME,
+    objective: ObjectiveOption = Objective.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
@@ -82,7 +83,7 @@ def bench(
     from convwright import suites
     from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.cli.plots import Plots
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
     from convwright.core.problem import ConvProblem
     from convwright.measuring.hardware.machine import device_facts
     from convwright.naming import between_commas, check_above_0
@@ -114,7 +115,7 @@ def bench(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
         deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
         finite_inputs=finite_inputs,
     )
     wanted = Mode.QUICK if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)

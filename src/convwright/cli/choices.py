@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.core.policy import Objective
 
 
 class SearchMode(StrEnum):
@@ -18,16 +19,6 @@ class SearchMode(StrEnum):
     PREDICT_TOP = "predict-top"
     QUICK = "quick"
     FULL = "full"
-
-
-class Aim(StrEnum):
-    """What a search makes least."""
-
-    TIME = "time"
-    DEVICE_TIME = "device-time"
-    ENERGY = "energy"
-    WORKSPACE = "workspace"
-    TIME_THEN_WORKSPACE = "time-then-workspace"
 
 
 class WholePrecision(StrEnum):
@@ -45,13 +36,6 @@ class Precision(StrEnum):
     BF16 = "bf16"
     TF32 = "tf32"
     MIXED = "mixed"
-
-
-class TrustIn(StrEnum):
-    """What is done about a winner from the store."""
-
-    TRUST = "trust"
-    VERIFY = "verify"
 
 
 class PlacementAim(StrEnum):
@@ -79,4 +63,4 @@ MODE_HELP = (
 
 ModeOption = Annotated[SearchMode | None, typer.Option(metavar="MODE", help=MODE_HELP, show_default="full")]
 QuickModeOption = Annotated[SearchMode | None, typer.Option(metavar="MODE", help=MODE_HELP, show_default="quick")]
-ObjectiveOption = Annotated[Aim, typer.Option(metavar="OBJECTIVE", help=OBJECTIVE)]
+ObjectiveOption = Annotated[Objective, typer.Option(metavar="OBJECTIVE", help=OBJECTIVE)]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convwright.cli.choices import Aim, ObjectiveOption
+from convwright.cli.choices import ObjectiveOption
 from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, check_form
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
 from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, opened
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.core.policy import Objective
 from convwright.errors import BadInput
-from convwright.naming import one_of
 
 if TYPE_CHECKING:
     from convwright.report.explain import Section
@@ -48,7 +48,7 @@ def explain(
     ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: ObjectiveOption = Aim.TIME,
+    objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
@@ -75,7 +75,7 @@ def explain(
             raise BadInput(f"{option} is of the folder of an engine, and {problem!r} is none")
 
     from convwright.core.kinds.text import parse
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
 
     text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
     posed = parse(text)
@@ -83,7 +83,7 @@ def explain(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
         deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
         finite_inputs=finite_inputs,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convwright.cli.choices import Aim, ModeOption, ObjectiveOption, TrustIn
+from convwright.cli.choices import ModeOption, ObjectiveOption
 from convwright.cli.interrupt import stoppable
 from convwright.cli.output_form import AsCsv, AsMarkdown, TolerateLoad, Top, check_form, print_rows
 from convwright.cli.problem_text import DTYPE_HELP as DTYPE
@@ -16,8 +16,10 @@ from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.core.policy import Objective
 from convwright.errors import BadInput
 from convwright.naming import one_of
+from convwright.settings import Trust
 
 if TYPE_CHECKING:
     from convwright.core.kinds.problem import Problem
@@ -60,11 +62,11 @@ def find(
     budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: ObjectiveOption = Aim.TIME,
+    objective: ObjectiveOption = Objective.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     trust: Annotated[
-        TrustIn | None,
+        Trust | None,
         typer.Option(
             metavar="WORD", help="trust what the store says, or verify it first; by default CONVWRIGHT_TRUST."
         ),
@@ -104,7 +106,7 @@ def find(
     """
 
     from convwright.core.kinds.text import parse
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
     from convwright.naming import check_above_0
     from convwright.settings import Mode
 
@@ -121,7 +123,7 @@ def find(
     else:
         problem = _described(input, weight, windows, groups)
     posed = parse(complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue))
-    options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust is TrustIn.VERIFY}
+    options = {"--budget": budget, "--isolate": isolate, "--energy": energy, "--trust verify": trust is Trust.VERIFY}
     options["--tolerate-load"] = tolerate_load
     wanted = Mode.FULL if mode is None else one_of(Mode, "mode", mode, but=Mode.OFF)
     options[f"--mode {wanted}"] = mode is not None and wanted.measures
@@ -129,7 +131,7 @@ def find(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
         deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
         finite_inputs=finite_inputs,
     )
 

@@ -85,6 +85,7 @@ def optimize(
     from convwright.cli.targets import running
     from convwright.core.policy import Policy
     from convwright.report.words.progress import progress_bar
+    from convwright.settings import Mode
 
     if out is not None and out.exists() and not out.is_dir():  # said now, and not when all is planned
         raise BadInput(f"--out: an engine is written to a folder, and {str(out)!r} is a file")
@@ -99,13 +100,15 @@ def optimize(
         from convwright.engine.buckets.buckets import bucket_from
         from convwright.engine.optimize import optimize as plan
         from convwright.engine.partial import PartialEngine
+        from convwright.engine.precision.lowering import Precision as Lowered
 
+        lowered = None if precision is None else Lowered(precision)
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype, None if plan_only else device, shape=input_)
         if plan_only:
             _refuse_sizes(buckets, partial=partial, max_output_error=max_output_error)
             planned = plan(
-                model, example, policy=policy, mode=mode, progress=bar, precision=precision,
+                model, example, policy=policy, mode=Mode(mode), progress=bar, precision=lowered,
                 memory_budget=memory_budget, plan_only=True, device=device, store=store,
             )  # fmt: skip
             if out is not None:
@@ -114,7 +117,7 @@ def optimize(
             return
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
-            model, example, policy=policy, mode=mode, progress=bar, partial=partial, precision=precision,
+            model, example, policy=policy, mode=Mode(mode), progress=bar, partial=partial, precision=lowered,
             max_output_error=max_output_error, buckets=sizes, memory_budget=memory_budget, store=store,
         )  # fmt: skip
         if out is not None:

@@ -57,20 +57,21 @@ def place(
     lost worker has not done is placed anew.
     """
     from convwright import placement, strict_json
+    from convwright.placement.question import Objective
     from convwright.report.words.progress import progress_bar
 
-    given = placement.read_spec(spec)
+    given, aim = placement.read_spec(spec), Objective(objective)
     if run is not None:
         with progress_bar(PREDICTING) as bar:
             came = placement.run_jobs(
-                given.jobs, given.devices, given.estimates, objective, cluster=run, models=_models(given, every=True),
+                given.jobs, given.devices, given.estimates, aim, cluster=run, models=_models(given, every=True),
                 seconds=seconds, store=store, progress=bar, gap=gap, limit_s=limit,
             )  # fmt: skip
         print(strict_json.dumps(came.to_json()) if as_json else came)
         return
     with progress_bar(PREDICTING) as bar:
         found = placement.place(
-            given.jobs, given.devices, given.estimates, objective, models=_models(given), store=store, progress=bar,
+            given.jobs, given.devices, given.estimates, aim, models=_models(given), store=store, progress=bar,
             gap=gap, limit_s=limit,
         )  # fmt: skip
     queues = None if simulate is None else placement.simulate(found, seconds=simulate, wait_limit_s=wait)

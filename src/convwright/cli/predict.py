@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convwright.cli.choices import Aim, ObjectiveOption, WholePrecision
+from convwright.cli.choices import ObjectiveOption, WholePrecision
 from convwright.cli.model_target import InputShape
 from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, Top, check_form, print_rows
 from convwright.cli.predict_model import names_model, run_model
@@ -16,8 +16,8 @@ from convwright.cli.problem_text import complete
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.core.policy import Objective
 from convwright.errors import BadInput
-from convwright.naming import one_of
 
 if TYPE_CHECKING:
     from convwright.api.predicted_sweep import PredictedSweep
@@ -44,7 +44,7 @@ def predict(
     epilogue: Annotated[str | None, typer.Option(help="What is fused, for example bias+relu.")] = None,
     tf32: Tf32 = None,
     max_workspace: MaxWorkspace = None,
-    objective: ObjectiveOption = Aim.TIME,
+    objective: ObjectiveOption = Objective.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     model: Annotated[
         Path | None,
@@ -104,13 +104,13 @@ def predict(
             continue
         raise BadInput(f"{option} is of a network (module:function), and {problem!r} is a problem")
     from convwright.core.kinds.text import parse
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
 
     text = complete(problem, dt=dtype, tag=layout, dir=direction, ep=epilogue)
     parse(text)
     policy = Policy(
         max_workspace_bytes=max_workspace, deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
     )  # fmt: skip
     if plot is not None and sweep is None:
         raise BadInput("--plot draws a sweep: give --sweep too, for example --sweep iw=200:260")

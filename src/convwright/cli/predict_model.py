@@ -52,12 +52,13 @@ def run_model(
     quiet = as_json or as_csv or as_markdown
     with stoppable("before the network was planned"), running(target, as_json=quiet), progress_bar(LOADING) as bar:
         from convwright.engine.optimize import optimize
+        from convwright.engine.precision.lowering import Precision
         from convwright.engine.predict import with_batch
 
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype, shape=shape)
         planned = optimize(
-            model, with_batch(example, batch), plan_only=True, device=device, precision=precision, progress=bar,
-            store=store,
+            model, with_batch(example, batch), plan_only=True, device=device,
+            precision=None if precision is None else Precision(precision), progress=bar, store=store,
         )  # fmt: skip
     print_engine(planned, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)

@@ -54,6 +54,7 @@ def quantize(
     from convwright.cli.targets import Targets, check_makes, running
     from convwright.core.policy import Policy
     from convwright.errors import BadInput
+    from convwright.naming import one_of
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
     from convwright.report.words.progress import progress_bar
@@ -63,9 +64,11 @@ def quantize(
     targets = [target] if samples is None else [target, samples]
     with kept, running(*targets, as_json=as_json), progress_bar(LOADING) as progress:
         from convwright.engine.capture.example import Subject
+        from convwright.quantizing.calibration import Ranges
         from convwright.quantizing.quantize import quantize as make
         from convwright.report.tables.quantized import print_quantized
 
+        held = one_of(Ranges, "`ranges`", ranges)
         progress(0, 0, MAKING)
         files = [each for each in targets if not names_library_model(each)]
         loaded = Targets(files)
@@ -88,7 +91,7 @@ def quantize(
                 raise BadInput(f"--samples: {samples!r} must return an iterable of inputs, got {type(given).__name__}")
         made = make(
             model, given,
-            keep=keep or (), layers=layer, ranges=ranges, max_layer_error=max_layer_error, policy=policy,
+            keep=keep or (), layers=layer, ranges=held, max_layer_error=max_layer_error, policy=policy,
             progress=progress,
         )  # fmt: skip
     if as_json:

@@ -72,6 +72,7 @@ def time_(
     check_above_0("--precision", precision)
     done = stoppable("before all was timed, so that there is nothing to show; a smaller --budget ends sooner")
     with done, running(*targets, as_json=as_json), _progress() as progress:
+        from convwright.measuring.cache import Cache
         from convwright.measuring.compare import compare
         from convwright.measuring.timer import measure_together
 
@@ -80,7 +81,7 @@ def time_(
         models = [target for target, call in calls.items() if call is not loaded.functions[target]]
         timings = measure_together(
             calls, device=device, budget_us=budget * 1e6, precision=precision / 100,
-            cache=cache, threads=threads, memory=memory, energy=energy, progress=progress,
+            cache=Cache(cache), threads=threads, memory=memory, energy=energy, progress=progress,
         )  # fmt: skip
     first = timings[targets[0]]
     verdicts = {target: compare(timings[target], first) for target in targets[1:]}

@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 
 from convwright.cli.advise import LOADING, MAKING, RECORDING, TARGET
-from convwright.cli.choices import Aim, ModeOption, ObjectiveOption
+from convwright.cli.choices import ModeOption, ObjectiveOption
 from convwright.cli.interrupt import kept_or_not, stoppable, stopped
 from convwright.cli.model_target import InputShape, subject_of
 from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, TolerateLoad, check_form, print_rows
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
+from convwright.core.policy import Objective
 from convwright.errors import BadInput
-from convwright.naming import one_of
+from convwright.settings import Mode
 
 
 def tune(
@@ -33,7 +34,7 @@ def tune(
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem, in place of the mode's.")] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
-    objective: ObjectiveOption = Aim.TIME,
+    objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
@@ -53,7 +54,7 @@ def tune(
     """
 
     from convwright.cli.targets import running
-    from convwright.core.policy import Objective, Policy
+    from convwright.core.policy import Policy
     from convwright.naming import check_above_0
     from convwright.report.words.output import output
     from convwright.report.words.plain import as_json as strict_json
@@ -72,7 +73,7 @@ def tune(
         max_workspace_bytes=max_workspace,
         max_error=max_error,
         deterministic=deterministic,
-        objective=one_of(Objective, "objective", objective),
+        objective=objective,
         finite_inputs=finite_inputs,
     )
     done, steps = 0, 0
@@ -95,7 +96,7 @@ def tune(
         try:
             tuned = search(
                 subject.model, subject.example,
-                device=device, backward=backward, mode="full" if mode is None else mode, policy=policy,
+                device=device, backward=backward, mode=Mode.FULL if mode is None else Mode(mode), policy=policy,
                 budget_us=None if budget is None else budget * 1e6, plan_only=plan_only, progress=progress,
                 layers=layer, tolerate_load=tolerate_load, store=store,
             )  # fmt: skip

@@ -44,6 +44,7 @@ from convwright.engine.structure import Structure, filled
 from convwright.errors import BadInput, Refused, first_line
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
+from convwright.option_names import ModeName, OnChangeName, OnFailureName
 from convwright.settings import Mode
 from convwright.store.kept_plans import KeptPlans
 from convwright.store.store import Store
@@ -67,11 +68,11 @@ def load(
     folder: Path | str,
     device: str | None = None,
     *,
-    on_change: OnChange | str = OnChange.REFUSE,
+    on_change: OnChange | OnChangeName = OnChange.REFUSE,
     policy: Policy | None = None,
-    mode: Mode | str = Mode.QUICK,
+    mode: Mode | ModeName = Mode.QUICK,
     store: Store | Path | str | None = None,
-    on_failure: OnFailure | str = OnFailure.RAISE,
+    on_failure: OnFailure | OnFailureName = OnFailure.RAISE,
     trust_kernels: bool = False,
 ) -> Engine | BucketedEngine:
     """The engine saved in a folder, on the device that it was planned for, or on ``device``.

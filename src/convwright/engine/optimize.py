@@ -34,6 +34,7 @@ from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
+from convwright.option_names import ModeName, OnFailureName, PrecisionName
 from convwright.settings import Mode
 from convwright.shortage import OutOfMemory
 from convwright.store.store import Store
@@ -45,14 +46,14 @@ class _Options(TypedDict, total=False):
     """Options of ``optimize`` that all of its overloads share."""
 
     policy: Policy | None
-    mode: Mode | str
+    mode: Mode | ModeName
     store: Store | Path | str | None
     progress: bool | Progress | None
-    precision: Precision | str | None
+    precision: Precision | PrecisionName | None
     samples: Iterable[Any] | None
     max_output_error: float | None
     memory_budget: int | None
-    on_failure: OnFailure | str
+    on_failure: OnFailure | OnFailureName
 
 
 @overload
@@ -87,16 +88,16 @@ def optimize(
     example: Any,
     *,
     policy: Policy | None = None,
-    mode: Mode | str = Mode.QUICK,
+    mode: Mode | ModeName = Mode.QUICK,
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
     partial: bool = False,
-    precision: Precision | str | None = None,
+    precision: Precision | PrecisionName | None = None,
     samples: Iterable[Any] | None = None,
     max_output_error: float | None = None,
     buckets: Iterable[Bucket] | None = None,
     memory_budget: int | None = None,
-    on_failure: OnFailure | str = OnFailure.RAISE,
+    on_failure: OnFailure | OnFailureName = OnFailure.RAISE,
     plan_only: bool = False,
     device: str | DeviceFacts | None = None,
 ) -> Engine | PartialEngine | BucketedEngine | PlannedEngine:

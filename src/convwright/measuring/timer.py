@@ -30,6 +30,7 @@ from convwright.measuring.rounds import Rounds
 from convwright.measuring.subject import Subject, subjects_of
 from convwright.measuring.timing import Timing as Timing
 from convwright.naming import check_above_0, is_whole, one_of
+from convwright.option_names import CacheName
 from convwright.uncompiled import uncompiled
 
 _run_numbers = count()
@@ -46,7 +47,7 @@ def measure(
     budget_us: float = 1e6,
     precision: float = 0.01,
     seed: int = 0,
-    cache: Cache | str = Cache.HOT,
+    cache: Cache | CacheName = Cache.HOT,
     warm: Sequence[Tensor] = (),
     threads: int | None = None,
     memory: bool = False,
@@ -83,7 +84,7 @@ def measure_together(
     budget_us: float = 1e6,
     precision: float = 0.01,
     seed: int = 0,
-    cache: Cache | str = Cache.HOT,
+    cache: Cache | CacheName = Cache.HOT,
     warm: Sequence[Tensor] = (),
     threads: int | None = None,
     memory: bool = False,

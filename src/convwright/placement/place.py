@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from convwright.errors import Refused
 from convwright.naming import check_above_0, check_not_below_0, one_of
+from convwright.option_names import PlacementObjectiveName
 from convwright.placement.binding import binding
 from convwright.placement.devices import Device
 from convwright.placement.estimates import Estimate
@@ -31,7 +32,7 @@ def place(
     jobs: Iterable[Job],
     devices: Iterable[Device],
     estimates: Iterable[Estimate] = (),
-    objective: str = "makespan",
+    objective: Objective | PlacementObjectiveName = "makespan",
     *,
     models: Mapping[str, tuple[Any, ...]] | None = None,
     store: Store | Path | str | None = None,

@@ -16,6 +16,7 @@ from convwright.clusters import connect, unreachable
 from convwright.core.record import Record
 from convwright.errors import BackendError, BadInput, ConvwrightError, Refused, first_line
 from convwright.naming import check_above_0
+from convwright.option_names import PlacementObjectiveName
 from convwright.placement.at_work import Done, Task, work
 from convwright.placement.devices import Device
 from convwright.placement.estimates import Estimate
@@ -23,6 +24,7 @@ from convwright.placement.jobs import Job
 from convwright.placement.place import place
 from convwright.placement.placement import Assigned, Placement
 from convwright.placement.predicted import Model, with_predictions
+from convwright.placement.question import Objective
 from convwright.wording.progress import progress_to
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def run_jobs(
     jobs: Iterable[Job],
     devices: Iterable[Device],
     estimates: Iterable[Estimate] = (),
-    objective: str = "makespan",
+    objective: Objective | PlacementObjectiveName = "makespan",
     *,
     cluster: str,
     models: Mapping[str, tuple[Any, ...]],

@@ -21,6 +21,7 @@ from convwright.engine.capture.samples import Hook, Samples
 from convwright.errors import BadInput, Refused, in_words
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
+from convwright.option_names import RangesName
 from convwright.quantizing.calibration import CutOff, Ranges, Seen
 from convwright.quantizing.deviation import Deviation
 from convwright.quantizing.int8_calls import OUTPUTS
@@ -42,7 +43,7 @@ def quantize(
     samples: Iterable[Any],
     *,
     keep: Sequence[str] = (),
-    ranges: Ranges | str = Ranges.MSE,
+    ranges: Ranges | RangesName = Ranges.MSE,
     max_layer_error: float = MAX_LAYER_ERROR,
     policy: Policy | None = None,
     layers: str | None = None,
