@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,17 @@ from convwright.core.direction import Direction
 from convwright.core.finding import Interval
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import Layout
+from convwright.engine.engine import Engine
 from convwright.engine.optimize import optimize
+from convwright.engine.planning import searched_times
 from convwright.engine.planning.assignment import Assignment, RunnerUp
 from convwright.engine.planning.reasons import with_reasons
 from convwright.engine.planning.ways import Timed, Way
 from convwright.graph.groups import Group
 from convwright.graph.operations import Operation
 from convwright.settings import Mode
+from convwright.tuning.find import find
+from convwright.tuning.findings import Findings
 
 
 def test_each_step_has_a_row_and_the_sums_agree() -> None:
@@ -31,7 +36,7 @@ def test_each_step_has_a_row_and_the_sums_agree() -> None:
     for step in engine.assignment.steps:
         assert any(line.startswith(step.name) for line in text.splitlines())
     assert f"{len(engine.assignment.steps)} steps, 1 of them convolutions" in text
-    assert f"{engine.assignment.modelled_us:,.0f} µs" in text
+    assert f"the engine: at least {engine.assignment.steps_us:,.0f} µs expected, the sum of its steps" in text
     assert f"arena: {engine.arena_bytes:,} bytes" in text
 
 
@@ -41,8 +46,51 @@ def test_what_was_not_measured_is_marked_and_nothing_is_copied_in_vain() -> None
     assert [step.name for step in engine.assignment.steps] == ["0+1"]
     _heading, row, *_ = engine.explain().splitlines()
     assert "≥1.0" in row.split()
-    assert "1 steps, 1 of them convolutions and 0 copies: at least 1 µs" in engine.explain()
+    assert "1 steps, 1 of them convolutions and 0 copies\nthe engine: at least 1 µs expected" in engine.explain()
     assert "1 of them were not measured" in engine.explain()
+    assert row.endswith("expected to be the fastest by estimate")
+    assert "for comparison" not in engine.explain(), "least times cannot be compared"
+
+
+def test_one_line_says_what_the_engine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
+    expected = _with_step_times(monkeypatch, model, 1.0)
+    lines = expected.explain().splitlines()
+    (own,) = (line for line in lines if line.startswith("the engine: "))
+    (other,) = (line for line in lines if line.startswith("for comparison, planning expected "))
+    assert own == f"the engine: {expected.assignment.steps_us:,.0f} µs expected, the sum of its steps"
+    assert f"{expected.assignment.modelled_us:,.0f} µs for this plan before its steps were timed in it" in other
+    assert "if each step is chosen alone" in other
+    assert other.endswith("in one layout")
+    assert "too busy" not in expected.explain()
+
+
+def test_times_that_other_work_disturbed_are_not_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
+    engine = _with_step_times(monkeypatch, model, 1e4)
+    assert "the machine was too busy to measure: planning expected " in engine.explain()
+    assert "stop other work and plan the model again before you trust these times" in engine.explain()
+
+
+def test_a_step_whose_search_was_disturbed_is_not_called_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(*args: object, **options: object) -> Findings:
+        return replace(find(*args, **options), verdicts=())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(searched_times, "find", disturbed)
+    engine = optimize(nn.Conv2d(4, 8, 3).eval(), torch.randn(1, 4, 8, 8), mode=Mode.QUICK)
+    (step,) = (step for step in engine.assignment.steps if step.name == "conv2d")
+    assert step.reason == "expected to be the fastest by estimate"
+    assert "the machine was too busy to measure: 1 of the steps were chosen without measurements" in engine.explain()
+
+
+def _with_step_times(monkeypatch: pytest.MonkeyPatch, model: nn.Module, factor: float) -> Engine:
+    """An engine whose steps take ``factor`` times as long as planning expects."""
+
+    def step_times(self: Engine, inputs: Sequence[Tensor]) -> list[float]:
+        return [factor * step.time_us.value for step in self.assignment.steps]
+
+    monkeypatch.setattr(Engine, "step_times", step_times)
+    return optimize(model, torch.randn(1, 4, 8, 8), mode=Mode.QUICK)
 
 
 def test_each_step_says_why_and_what_comes_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,7 +118,7 @@ def test_each_step_says_why_and_what_comes_next(monkeypatch: pytest.MonkeyPatch,
 
     engine = optimize(Mixed().eval(), torch.randn(1, 4, 8, 8), mode=Mode.HEURISTIC)
     reasons = {step.name: step.reason for step in engine.assignment.steps}
-    assert reasons["first"] == "the fastest"
+    assert reasons["first"] == "the fastest by predictions or earlier measurements"
     assert reasons["copy of x"] == "first reads it in nhwc"
     assert reasons["exp"] == "0.5 µs slower than in nchw, but needs fewer copies"
     for reason in reasons.values():

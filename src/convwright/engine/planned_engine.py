@@ -14,9 +14,11 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.record import Record, as_record
 from convwright.engine.blueprint import Blueprint
+from convwright.engine.inspecting.explained import compared
 from convwright.engine.origin import Origin
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.forecast_times import Basis
+from convwright.engine.planning.reasons import FASTEST, UNMEASURED
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.saving.saved import save
@@ -123,10 +125,7 @@ class PlannedEngine:
         yield f"predicted: {time}, between {_between(found.time_us)}" if bounded else f"predicted: at least {time}"
         if found.rough_share:
             yield f"{found.rough_share:.0%} of it is in steps unlike anything that the predictor has seen"
-        simpler = (("step by step", self.assignment.greedy_us), ("in one layout", self.assignment.uniform_us))
-        for name, time_us in simpler:
-            if time_us is not None:
-                yield f"chosen {name}: {time_us:,.0f} µs"
+        yield from compared(self.assignment)
         if found.power_w is not None and found.energy_mj is not None:
             energy = found.energy_mj
             yield f"power: {found.power_w.value:,.0f} W; energy: {energy.value:,.1f} mJ, between {_between(energy)}"
@@ -199,7 +198,7 @@ def _family(step: Step) -> str:
 def with_bases(bases: tuple[Basis, ...], assignment: Assignment) -> Assignment:
     """The assignment, with reasons that claim no more than predictions can."""
     steps = (
-        replace(step, reason=_CLAIMS[basis]) if step.reason == "the fastest" and basis in _CLAIMS else step
+        replace(step, reason=_CLAIMS[basis]) if step.reason in (FASTEST, UNMEASURED) and basis in _CLAIMS else step
         for step, basis in zip(assignment.steps, bases, strict=True)
     )
     return replace(assignment, steps=tuple(steps))

@@ -8,11 +8,15 @@ from math import inf
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.reasons import is_estimated
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.prediction.physics import least_us
 
 _HEADINGS = ("step", "runs", "type", "layout", "µs", "limit", "next best", "why")
+
+# Expected and measured times that differ by this factor, and by so much, show that other work disturbed either.
+_DISTURBED, _SOME_US = 3, 1e3
 
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
@@ -36,16 +40,42 @@ def _is_measured(step: Step) -> bool:
 
 
 def _sums(assignment: Assignment) -> Iterator[str]:
-    copies = sum(step.name.startswith("copy of ") for step in assignment.steps)
-    convolutions = sum(isinstance(step.operation, ConvProblem) for step in assignment.steps)
-    unmeasured = sum(not _is_measured(step) for step in assignment.steps)
-    yield (
-        f"{len(assignment.steps)} steps, {convolutions} of them convolutions and {copies} copies: "
-        f"{'at least ' if unmeasured else ''}{assignment.steps_us:,.0f} µs"
-    )
+    steps = assignment.steps
+    copies = sum(step.name.startswith("copy of ") for step in steps)
+    convolutions = sum(isinstance(step.operation, ConvProblem) for step in steps)
+    unmeasured = sum(not _is_measured(step) for step in steps)
+    yield f"{len(steps)} steps, {convolutions} of them convolutions and {copies} copies"
+    yield f"the engine: {'at least ' if unmeasured else ''}{assignment.steps_us:,.0f} µs expected, the sum of its steps"
     if unmeasured:
         yield f"{unmeasured} of them were not measured: ≥ marks the least time that the device needs"
-    yield f"modelled: {assignment.modelled_us:,.0f} µs"
-    for name, time_us in (("step by step", assignment.greedy_us), ("in one layout", assignment.uniform_us)):
-        if time_us is not None:
-            yield f"chosen {name}: {time_us:,.0f} µs"
+        return
+    if not all(step.time_us.low == step.time_us.high for step in steps):  # none was timed in the engine
+        yield from compared(assignment)
+        return
+    if (sentence := _disturbed(assignment)) is not None:
+        yield sentence
+    yield from compared(assignment, f"{assignment.modelled_us:,.0f} µs for this plan before its steps were timed in it")
+
+
+def compared(assignment: Assignment, *own: str) -> Iterator[str]:
+    """The times that planning expected of simpler choices, after ``own``."""
+    simpler = ((assignment.greedy_us, "if each step is chosen alone"), (assignment.uniform_us, "in one layout"))
+    said = [*own, *(f"{time_us:,.0f} µs {name}" for time_us, name in simpler if time_us is not None)]
+    if said:
+        yield f"for comparison, planning expected {', '.join(said)}"
+
+
+def _disturbed(assignment: Assignment) -> str | None:
+    """Why the times and choices of an engine that was timed are not trustworthy; None if nothing is wrong."""
+    estimated = sum(map(is_estimated, assignment.steps))
+    low, high = sorted((assignment.modelled_us, assignment.steps_us))
+    if estimated:
+        why = f"{estimated} of the steps were chosen without measurements"
+    elif high > _DISTURBED * low and high - low > _SOME_US:
+        why = f"planning expected {assignment.modelled_us:,.0f} µs and the steps took {assignment.steps_us:,.0f} µs"
+    else:
+        return None
+    return (
+        f"the machine was too busy to measure: {why}; stop other work and plan the model again before you trust these "
+        "times"
+    )

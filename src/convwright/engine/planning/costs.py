@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import TypeVar
 
 from convwright.core.finding import Interval
@@ -59,8 +60,8 @@ class Costs:
         if isinstance(operation, NOTHING_RUNS):
             return way
         known, alone = self._in_place.get(key), way.time_us
-        if known is not None:
-            return replace(way, time_us=Interval(known, known, known))
+        if known is not None:  # what was not measured alone cannot be compared with other ways of the layer
+            return replace(way, time_us=Interval(known, known, known if alone.high < inf else inf))
         return replace(way, time_us=alone.plus(_exactly(self.step_us + self.byte_us * _weight_bytes(operation))))
 
 

@@ -14,7 +14,7 @@ from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.lifetimes import Lifetimes
 from convwright.engine.planning.memory_budget import Budget, nbytes
-from convwright.engine.planning.reasons import with_reasons
+from convwright.engine.planning.reasons import EARLIER, FASTEST, with_reasons
 from convwright.engine.planning.searched_groups import SearchedGroups
 from convwright.engine.planning.searched_times import SearchedTimes
 from convwright.engine.planning.times import TimeSource
@@ -57,6 +57,7 @@ class Planner:
     ) -> None:
         self.network, self._tf32, graph = network, tf32, network.graph
         self._budget = memory_budget
+        self._fastest = FASTEST if mode.measures or times is not None else EARLIER
         # On a CPU convolutions allocate their own output, and writing it to a slice copies it just as concatenation
         # does. Slices save copies only for values that are concatenated several times.
         if sliced is None:
@@ -115,7 +116,8 @@ class Planner:
             self.network.graph, self._states, filter(self._is_dense, found), filter(self._is_dense, between)
         ))  # fmt: skip
         uniform_us = None if in_one_layout is None else in_one_layout.cost
-        return with_reasons(replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us), found)
+        assigned = replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us)
+        return with_reasons(assigned, found, self._fastest)
 
     def _search(self, steps: Iterable[Step]) -> None:
         names = {each.group.name: part for part in self._parts for each in part.possible}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
@@ -11,12 +12,21 @@ from convwright.engine.planning.ways import Way
 from convwright.graph.layouts import layouts_of
 from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign
 
+FASTEST, EARLIER = "the fastest", "the fastest by predictions or earlier measurements"
+_ESTIMATED = "by estimate"
+UNMEASURED = f"expected to be the fastest {_ESTIMATED}"
 # At most so many readers of a copy are named.
 _NAMED = 2
 
 
-def with_reasons(assignment: Assignment, ways: Iterable[Way]) -> Assignment:
-    """The assignment with a reason for each step, found by comparison with ``ways``."""
+def is_estimated(step: Step) -> bool:
+    """Whether the step was chosen without measurements."""
+    return _ESTIMATED in step.reason
+
+
+def with_reasons(assignment: Assignment, ways: Iterable[Way], fastest: str = FASTEST) -> Assignment:
+    """The assignment with a reason for each step, found by comparison with ``ways``. ``fastest`` is the reason of a
+    step with no faster way."""
     by_group: dict[str, list[Way]] = {}
     for way in ways:
         if way.candidate is not None or isinstance(way.operation, NO_PROBLEM):  # only ways whose time is known
@@ -25,11 +35,13 @@ def with_reasons(assignment: Assignment, ways: Iterable[Way]) -> Assignment:
     for step in assignment.steps:
         for _, name in step.reads:
             readers.setdefault(name, []).append(step.name)
-    steps = (_explained(step, by_group.get(step.name, ()), readers, assignment) for step in assignment.steps)
+    steps = (_explained(step, by_group.get(step.name, ()), readers, assignment, fastest) for step in assignment.steps)
     return replace(assignment, steps=tuple(steps))
 
 
-def _explained(step: Step, ways: Iterable[Way], readers: Mapping[str, list[str]], assignment: Assignment) -> Step:
+def _explained(
+    step: Step, ways: Iterable[Way], readers: Mapping[str, list[str]], assignment: Assignment, fastest: str
+) -> Step:
     if not ways:  # copies belong to no group
         return replace(step, reason=_of_copy(step, readers, assignment))
     others = [way for way in ways if way.operation == step.operation and way.candidate not in (step.candidate, None)]
@@ -37,21 +49,23 @@ def _explained(step: Step, ways: Iterable[Way], readers: Mapping[str, list[str]]
     runner_up = None if second is None or second.candidate is None else RunnerUp(
         second.candidate.id, second.time_us.value / max(step.time_us.value, 1e-9)
     )  # fmt: skip
-    return replace(step, runner_up=runner_up, reason=_of_choice(step, ways))
+    return replace(step, runner_up=runner_up, reason=_of_choice(step, ways, fastest))
 
 
-def _of_choice(step: Step, ways: Iterable[Way]) -> str:
+def _of_choice(step: Step, ways: Iterable[Way], fastest: str) -> str:
     if isinstance(step.operation, NOTHING_RUNS):
         return "nothing runs"
     if isinstance(step.operation, Foreign):
         return "PyTorch's own operator"
     best = min(ways, key=lambda way: way.time_us.value)
     saved_us = step.time_us.value - best.time_us.value
+    measured = step.time_us.high < inf
     if saved_us <= 0:
-        return "the fastest"
+        return fastest if measured else UNMEASURED
+    slower, why = f"{saved_us:,.1f} µs slower than", "" if measured else f" {_ESTIMATED}"
     if best.operation == step.operation:
-        return f"{saved_us:,.1f} µs slower than the fastest, which needs more memory"
-    return f"{saved_us:,.1f} µs slower than in {_lies(_output(best))}, but needs fewer copies"
+        return f"{slower} the fastest{why}, which needs more memory"
+    return f"{slower} in {_lies(_output(best))}{why}, but needs fewer copies"
 
 
 def _of_copy(step: Step, readers: Mapping[str, list[str]], assignment: Assignment) -> str:
