@@ -168,6 +168,17 @@ def test_in_a_narrow_terminal_names_of_options_can_be_read(
         assert boxes or option in out
 
 
+def test_lines_of_help_are_as_long_as_the_terminal_allows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    _, out, _ = run(capsys, monkeypatch, "place", "--help")
+    paragraph = out[out.index("Times of a [[model]]") : out.index("Arguments")].splitlines()
+    lines = [line.strip() for line in paragraph if line.strip(" ╭─")]
+    assert len(lines) == 3
+    assert all(len(line) > 80 for line in lines[:-1])
+
+
 @pytest.mark.parametrize("columns", ["60", "100"])
 def test_words_in_brackets_stay_in_the_help(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -176,4 +187,4 @@ def test_words_in_brackets_stay_in_the_help(
     code, out, _ = run(capsys, monkeypatch, "place", "--help")
     assert code == 0
     assert "tables [[job]]" in out
-    assert "no [[estimate]] says of a [[model]]" in out
+    assert "Times of a [[model]] without an [[estimate]] are predicted." in " ".join(out.split())

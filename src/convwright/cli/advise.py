@@ -28,9 +28,12 @@ def advise(
     *,
     input_: InputShape = None,
     device: Annotated[
-        str | None, typer.Option(help="Another device than the model's: cuda, or one that is elsewhere: h200.")
+        str | None,
+        typer.Option(help="By default the model's device. Also cuda, or a GPU that is not in this machine: h200."),
     ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="A training step instead of a forward pass.")] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Measure a training step instead of a forward pass.")
+    ] = False,
     mode: QuickModeOption = None,
     layer: Layer = None,
     top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
@@ -51,7 +54,10 @@ def advise(
     tolerate_load: TolerateLoad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a model's convolutions take, layer by layer, and what could be had instead. The model is not changed."""
+    """Measure a model's convolutions, layer by layer, and suggest changes that make them faster.
+
+    The model is not changed.
+    """
 
     from convwright.cli.targets import running
     from convwright.core.policy import Policy

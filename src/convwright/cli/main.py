@@ -99,19 +99,22 @@ def _command(of: typer.Typer, markup: Literal["rich"] | None) -> Callable[..., A
     of.rich_markup_mode = markup
     command: Callable[..., Any] = typer.main.get_command(of)
     if markup == "rich":
-        _escape(command)
+        _prepare(command)
     return command
 
 
-def _escape(command: Any) -> None:
-    """Rich takes a word in brackets for markup and leaves it out: put a backslash before it in every help text."""
+def _prepare(command: Any) -> None:
+    """Prepare help texts for Rich, which breaks lines where a docstring does, and takes a word in brackets for markup:
+    join the lines of each paragraph, and put a backslash before such words."""
+    if command.help:
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
     for each in (command, *command.params):
         if "[" in (getattr(each, "help", None) or ""):
             from rich.markup import escape
 
             each.help = escape(each.help)
     for inner in getattr(command, "commands", {}).values():
-        _escape(inner)
+        _prepare(inner)
 
 
 def _markup() -> Literal["rich"] | None:

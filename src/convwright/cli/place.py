@@ -22,16 +22,25 @@ def place(
     ],
     *,
     objective: Annotated[
-        PlacementAim, typer.Option(metavar="OBJECTIVE", help="What is made least: makespan, energy, latency or cost.")
+        PlacementAim, typer.Option(metavar="OBJECTIVE", help="What to minimise: makespan, energy, latency or cost.")
     ] = PlacementAim.MAKESPAN,
-    gap: Annotated[float, typer.Option(help="Stop once no placement is better by more than this part.")] = 0.0,
-    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after so long.")] = 30.0,
+    gap: Annotated[
+        float, typer.Option(help="Stop once no placement can be better by more than this share: 0.01 is 1 %.")
+    ] = 0.0,
+    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the search after this time.")] = 30.0,
     simulate: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Simulate the streams for so long: what they wait.", show_default=False),
+        typer.Option(
+            metavar="SECONDS",
+            help="Simulate the streams for this time, and print how long images wait.",
+            show_default=False,
+        ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="In the simulation, how long an image waits for a batch to fill.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="In the simulation, how long an image waits at most for its batch to fill."
+        ),
     ] = 0.0,
     run: Annotated[
         str | None,
@@ -41,7 +50,7 @@ def place(
             show_default=False,
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="With --run, how long a job runs at most, and a stream.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="With --run, how long each job and each stream runs at most.")] = 10.0,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the schedule to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
@@ -50,11 +59,11 @@ def place(
 ) -> None:
     """Decide which jobs run on which devices, and when.
 
-    It gives batch sizes and a schedule, and says what limits it. Nothing runs without --run.
+    It prints batch sizes and a schedule, and what limits them. Nothing runs without --run.
 
-    What no [[estimate]] says of a [[model]] is predicted. With --run each worker of the cluster is an instance of the
-    device whose name it offers as a resource. It is said how long batches took beside what was predicted, and what a
-    lost worker has not done is placed anew.
+    Times of a [[model]] without an [[estimate]] are predicted. With --run each worker of the cluster is an instance of
+    the device whose name it offers as a resource. Measured times of batches are printed next to predicted ones. The
+    work of a lost worker is placed again.
     """
     from convwright import placement, strict_json
     from convwright.placement.question import Objective

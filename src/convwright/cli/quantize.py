@@ -37,18 +37,25 @@ def quantize(
         list[str] | None, typer.Option(help="A layer to keep in its precision, by its path or a pattern (layer1.*).")
     ] = None,
     ranges: Annotated[
-        str, typer.Option(help="Up to where inputs are held: mse (least squared error) or largest (of the samples).")
+        str,
+        typer.Option(
+            help="The range of a layer's inputs: mse (of least squared error) or largest (the largest of the samples)."
+        ),
     ] = "mse",
     max_layer_error: Annotated[
-        float, typer.Option(help="Most error of a layer's result (relative L2); layers that are further off are kept.")
+        float,
+        typer.Option(
+            help="Most error of a layer's result (relative L2). Layers with a larger error keep their precision."
+        ),
     ] = 0.1,
     max_workspace: MaxWorkspace = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What each convolution of a model costs in accuracy where it computes in int8, and what that is of the whole.
+    """Measure how much accuracy a model loses, layer by layer and as a whole, if its convolutions compute in int8.
 
-    Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize gives the model.
+    Scales are calibrated on the samples. The model is not changed, and nothing is written: cw.quantize returns the
+    quantized model.
     """
 
     from convwright.cli.targets import Targets, check_makes, running

@@ -34,7 +34,7 @@ def time_(
     ],
     *,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1. By default where the tensor is that the call returns.")
+        str | None, typer.Option(help="cpu, cuda, cuda:1. By default the device of the tensor that the call returns.")
     ] = None,
     budget: Annotated[float, typer.Option(help="The most seconds to spend on timing, for all targets.")] = 1.0,
     precision: Annotated[
@@ -43,18 +43,20 @@ def time_(
     cache: Annotated[
         str, typer.Option(help="What a call finds in the cache: hot (what the last one left) or cold.")
     ] = "hot",
-    threads: Annotated[int | None, typer.Option(help="PyTorch's threads on the CPU meanwhile.")] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Peak extra memory as well.")] = False,
-    energy: Annotated[bool, typer.Option("--energy", help="Energy as well: more than 6 s for each target.")] = False,
+    threads: Annotated[int | None, typer.Option(help="Number of PyTorch's CPU threads during the measurement.")] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Measure peak extra memory too.")] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Measure energy too, which takes more than 6 s for each target.")
+    ] = False,
     tolerate_load: TolerateLoad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a call takes: its time with an interval, and how that of others compares with the first one's.
+    """Time a call, with an interval, and compare other calls with it.
 
-    A function that returns a model and an example, as for `convwright advise`, is called once, and what is timed is
-    the model on that example, without gradients.
+    A function that returns a model and an example, as for `convwright advise`, is called once. Then the model is timed
+    on that example, without gradients.
 
-    What a file imports comes from its own folder, so that two states of a project can be compared.
+    A file imports from its own folder, so that two versions of a project can be compared.
     """
     from convwright.cli.targets import Targets, running
     from convwright.naming import check_above_0

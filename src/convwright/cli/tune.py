@@ -26,7 +26,9 @@ def tune(
     input_: InputShape = None,
     device: Annotated[
         str | None,
-        typer.Option(help="Another device than the model's: cuda; with --plan-only also h200, though it is not here."),
+        typer.Option(
+            help="By default the model's device. Also cuda; with --plan-only a GPU that is not in this machine: h200."
+        ),
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
     mode: ModeOption = None,
