@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from convwright.core.candidate import Candidate, Config, Refusal
@@ -35,11 +35,6 @@ class Step:
     def inner(self) -> Problem:
         return self.rewrite.inner(self.problem, self.arguments)
 
-    @property
-    def parts(self) -> int:
-        """How often the inner problem is computed."""
-        return int(dict(self.arguments).get("parts", 1))
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -56,7 +51,7 @@ class Chain:
     @property
     def splits(self) -> bool:
         """Whether the inner problem is one of several parts."""
-        return any(step.parts > 1 for step in self.steps)
+        return any(int(dict(step.arguments).get("parts", 1)) > 1 for step in self.steps)
 
     @property
     def effort(self) -> tuple[bool, int, int]:
@@ -76,12 +71,13 @@ def chains(problem: Problem, device: DeviceFacts) -> tuple[list[Chain], list[Ref
 
     The most promising chains come first. Of chains that lead to the same problem only the cheapest is kept.
     """
-    refusals: list[Refusal] = []
-    single = [Chain((step,), step.inner) for step in _steps(problem, device, refusals)]
+    found = list(steps(problem, device))
+    single = [Chain((step,), step.inner) for step in found if isinstance(step, Step)]
     pairs = [
         Chain((*outer.steps, step), step.inner)
         for outer in single
-        for step in _steps(outer.inner, device, [], within=outer.steps[0].rewrite.name)
+        for step in steps(outer.inner, device, _INSIDE.get(outer.steps[0].rewrite.name, ()))
+        if isinstance(step, Step)
     ]
     pairs.sort(key=lambda chain: chain.effort)
     seen, kept = {problem}, list[Chain]()
@@ -89,15 +85,13 @@ def chains(problem: Problem, device: DeviceFacts) -> tuple[list[Chain], list[Ref
         if chain.inner not in seen and len(kept) < len(single) + _MOST_NESTED:
             seen.add(chain.inner)
             kept.append(chain)
+    refusals = [each for each in found if isinstance(each, Refusal)]
     return sorted(kept, key=lambda chain: chain.effort), refusals
 
 
-def _steps(problem: Problem, device: DeviceFacts, refusals: list[Refusal], within: str | None = None) -> Iterator[Step]:
+def steps(problem: Problem, device: DeviceFacts, names: Container[str] | None = None) -> Iterator[Step | Refusal]:
+    """The rewrites of these names, or all, each with each of its possible arguments, or a refusal."""
     for each in REWRITES:
-        if each.kind != problem.kind or (within is not None and each.name not in _INSIDE.get(within, ())):
-            continue
-        for arguments in each.arguments(problem, device):
-            if isinstance(arguments, Refusal):
-                refusals.append(arguments)
-            else:
-                yield Step(each, problem, arguments)
+        if each.kind == problem.kind and (names is None or each.name in names):
+            for arguments in each.arguments(problem, device):
+                yield arguments if isinstance(arguments, Refusal) else Step(each, problem, arguments)

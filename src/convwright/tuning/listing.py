@@ -25,10 +25,8 @@ from convwright.core.plan import (
 )
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.errors import BackendError
-from convwright.rewrites import REWRITES
 from convwright.rewrites.rewrite import wrap_plan
-from convwright.tuning.chains import Step, chains
+from convwright.tuning.chains import Step, chains, steps
 
 # These backends use weights as they are or reorder them; oneDNN packs them into a format of its own.
 _PACKS_NOTHING, _PACKS = ("torch", "cudnn"), ("onednn",)
@@ -114,7 +112,7 @@ def with_id(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> 
 
 def inside(id_: str, problem: Problem, device: DeviceFacts) -> Iterator[tuple[Step, str]]:
     """The outermost rewrite of an id applied to ``problem``, in each possible form, and the id inside it."""
-    for step in _steps(id_.partition("(")[0], problem, device):
+    for step in steps(problem, device, (id_.partition("(")[0],)):
         if isinstance(step, Refusal):
             continue
         start = _start(step)
@@ -124,15 +122,8 @@ def inside(id_: str, problem: Problem, device: DeviceFacts) -> Iterator[tuple[St
 
 def forms(name: str, problem: Problem, device: DeviceFacts) -> tuple[list[str], list[Refusal]]:
     """The forms in which the rewrite ``name`` can wrap ``problem``, and refusals for the others."""
-    steps = list(_steps(name, problem, device))
-    return [f"{_start(s)}…)" for s in steps if isinstance(s, Step)], [s for s in steps if isinstance(s, Refusal)]
-
-
-def _steps(name: str, problem: Problem, device: DeviceFacts) -> Iterator[Step | Refusal]:
-    """The rewrite ``name`` with each of its possible arguments, or a refusal."""
-    for each in (each for each in REWRITES if each.kind == problem.kind and each.name == name):
-        for arguments in each.arguments(problem, device):
-            yield arguments if isinstance(arguments, Refusal) else Step(each, problem, arguments)
+    found = list(steps(problem, device, (name,)))
+    return [f"{_start(s)}…)" for s in found if isinstance(s, Step)], [s for s in found if isinstance(s, Refusal)]
 
 
 def _start(step: Step) -> str:
@@ -148,14 +139,6 @@ def _called(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> 
         return list(member.called(id_, problem, device, policy))
     configured = member.configured(id_, problem, device, policy) if isinstance(member, Configurable) else None
     return list(member.candidates(problem, device, policy)) if configured is None else [configured]
-
-
-def known(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
-    """The candidate with this id, which must exist."""
-    candidate = with_id(id_, problem, device, policy)
-    if candidate is None:
-        raise BackendError(f"{id_} was measured, but is not a candidate for {problem.key} here")
-    return candidate
 
 
 def rewritten(problem: Problem, device: DeviceFacts, policy: Policy, promising: Promising | None = None) -> list[Offer]:
