@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
@@ -58,17 +59,13 @@ def objection(finding: Finding, baseline: Finding | None, policy: Policy) -> str
     return wrong or (finding.measurement.doubt if policy.objective is not Objective.WORKSPACE else None)
 
 
-# A candidate's host time per call beyond PyTorch's own.
-ExtraHost = Callable[[Candidate], float]
-
-
 @dataclass(frozen=True, slots=True)
 class Eager:
     """The rule for eager calls: a choice must be faster on the device by more than ``tie``, and its additional host
     time ``extra_us`` must be small beside the device time that it saves."""
 
     tie: float = TIE
-    extra_us: ExtraHost | None = None
+    extra_us: Callable[[Candidate], float] | None = None
 
     def objection(self, finding: Finding, baseline: Finding | None, policy: Policy) -> str | None:
         """Why an eager call should not run an allowed candidate that is faster on the device; None if it should."""
@@ -99,7 +96,7 @@ def choose(
         or (None if eager is None else eager.objection(finding, baseline, policy))
         for finding in findings
     }
-    times = {f.candidate.id: call_us(f, policy) for f in findings if f.measurement is not None}
+    times = {f.candidate.id: call_us(f, policy).value for f in findings if f.measurement is not None}
     # A candidate disallowed only because of disturbed times may still be the better one.
     rivals = [
         f for f in findings if f.measurement is not None and objections[f.candidate.id] in (None, f.measurement.doubt)
@@ -110,11 +107,12 @@ def choose(
     if best is not None:
         allowed.remove(best)
         allowed.insert(0, best)
-    ranked = [*allowed, *sorted((f for f in findings if f not in allowed), key=lambda f: _order(times, f))]
+    others = (finding for finding in findings if finding not in allowed)
+    ranked = [*allowed, *sorted(others, key=lambda finding: times.get(finding.candidate.id, inf))]
     return tuple(
         Verdict(
             finding,
-            times[finding.candidate.id].value if finding.candidate.id in times else None,
+            times.get(finding.candidate.id),
             objections[finding.candidate.id]
             or (_why(finding, allowed, rivals, baseline, policy) if best else _UNKNOWN),
             allowed=finding in allowed,
@@ -127,11 +125,7 @@ def choose(
 def call_us(finding: Finding, policy: Policy) -> Interval:
     """Device time of one call of a measured candidate, including packing if weights change."""
     assert finding.measurement is not None
-    return _call_us(finding.measurement, policy)
-
-
-def _call_us(measured: Measurement, policy: Policy) -> Interval:
-    return measured.call_us(weights_change=policy.weights is Weights.CHANGING)
+    return finding.measurement.call_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def is_torch(candidate: Candidate) -> bool:
@@ -151,7 +145,7 @@ def cost_of(measured: Measurement, policy: Policy) -> Interval:
         return _around(measured.workspace_bytes, 0.0)
     if policy.objective is Objective.ENERGY and measured.energy_mj is not None:
         return _around(measured.energy_mj, measured.energy_halfwidth_mj or 0.0)
-    return _call_us(measured, policy)
+    return measured.call_us(weights_change=policy.weights is Weights.CHANGING)
 
 
 def surely_better(best: Finding, baseline: Finding, policy: Policy) -> bool:
@@ -200,11 +194,6 @@ def _workspace_bytes(finding: Finding) -> int:
 
 def _around(value: float, halfwidth: float) -> Interval:
     return Interval(float(value), value - halfwidth, value + halfwidth)
-
-
-def _order(times: dict[str, Interval], finding: Finding) -> float:
-    time_us = times.get(finding.candidate.id)
-    return float("inf") if time_us is None else time_us.value
 
 
 _UNKNOWN = "was timed, but PyTorch's own call was not, which may be faster"
