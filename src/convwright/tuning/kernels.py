@@ -53,9 +53,11 @@ class SearchKernels:
         self._seen = 0
 
     def is_built(self, candidate: Candidate) -> bool:
+        """Whether a candidate can be built at once."""
         return self._came(candidate.leaf) == ""
 
     def of(self, problem: Problem) -> list[Candidate]:
+        """The kernels compiled for a problem, which may be inside a rewrite."""
         return [kernel for kernel in self.wanted if kernel.problem == problem]
 
     def reason_to_pass(self, candidate: Candidate) -> str | None:

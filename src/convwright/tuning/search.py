@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from convwright import flags
 from convwright.core.candidate import Candidate, Offer
@@ -28,25 +28,8 @@ from convwright.tuning.ranking import by_promise
 from convwright.tuning.recall import Recall
 from convwright.tuning.trials.search_input import NO_HOOKS, Progress
 
-
-class Kernels(Protocol):
-    """The kernels compiled for a search."""
-
-    def is_built(self, candidate: Candidate) -> bool:
-        """Whether a candidate can be built at once."""
-        ...
-
-    def reason_to_pass(self, candidate: Candidate) -> str | None:
-        """Why a candidate cannot be built now; None if it is compiled."""
-        ...
-
-    def of(self, problem: Problem) -> list[Candidate]:
-        """The kernels compiled for a problem, which may be inside a rewrite."""
-        ...
-
-    def wait(self) -> bool:
-        """Wait for another kernel; False on timeout, or if none is coming."""
-        ...
+if TYPE_CHECKING:
+    from convwright.tuning.kernels import SearchKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +47,7 @@ class Search:
     energy: bool = False
     tolerate_load: bool = False
     progress: Progress = NO_HOOKS.progress
-    kernels: Kernels | None = None
+    kernels: SearchKernels | None = None
     predictor: Predictor | None = None
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
