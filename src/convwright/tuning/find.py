@@ -99,7 +99,8 @@ def _found(search: Search, then: Callable[[], None] | None) -> Findings:
         direct = search.offers(problem)
     candidates, refusals = listing.candidates(direct), listing.refusals(direct)
     if not search.runs:
-        return _listed(search, candidates, refusals, _why_nothing_runs(search))
+        why = f"nothing runs in mode {search.mode}" if device.present else f"{device.name} is not in this machine"
+        return _listed(search, candidates, refusals, why)
     if reason := too_large(problem, device):
         why = f"{reason}: {problem.key}"
         if then is None:
@@ -124,12 +125,6 @@ def _measured(
     if search.trust is Trust.VERIFY and found.choice is not None and not still_holds(found, search.budget):
         return _searched(search, candidates, refusals, then, afresh=True)
     return found
-
-
-def _why_nothing_runs(search: Search) -> str:
-    if search.device.present:
-        return f"nothing runs in mode {search.mode}"
-    return f"{search.device.name} is not in this machine"
 
 
 def _listed(search: Search, direct: list[Candidate], refusals: list[Refusal], why: str) -> Findings:
@@ -183,7 +178,7 @@ def _searched(
         promising = searching(search) if looks else partial(known_best, search)
         run = Run(search, direct, promising, rewrites=True, most_chains=most_chains, afresh=afresh)
         known = run.measure()
-    return _ranked(search, _rows(run.listed, known, SPENT), [*refusals, *run.refusals])
+    return _ranked(search, _rows(run.lineup.listed, known, SPENT), [*refusals, *run.lineup.refusals])
 
 
 def _rows(listed: list[Candidate], known: Mapping[str, Finding], note: str) -> list[Finding]:

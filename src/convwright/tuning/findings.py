@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from convwright.core.candidate import Candidate, Refusal
+from convwright.core.candidate import Refusal
 from convwright.core.device import DeviceFacts
-from convwright.core.finding import Finding, Interval, Measurement, PairedRatio
+from convwright.core.finding import Finding, Interval, PairedRatio
 from convwright.core.limits import limits, too_large
 from convwright.core.policy import Policy, Weights
 from convwright.measuring.kernels import Kernel
@@ -133,7 +133,7 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
     return {
         "id": candidate.id,
         "arithmetic": candidate.arithmetic,
-        "workspace_bytes": _workspace(candidate, measurement),
+        "workspace_bytes": measurement.workspace_bytes if measurement else candidate.workspace_bytes,
         "workspace_is_bound": measurement is None and candidate.workspace_is_bound,
         "deterministic": candidate.deterministic,
         "range_limited": candidate.range_limited,
@@ -149,7 +149,3 @@ def _row(verdict: Verdict, device: DeviceFacts, policy: Policy) -> dict[str, Any
         "reason": verdict.reason,
         "measurement": measurement.to_json() if measurement else None,
     }
-
-
-def _workspace(candidate: Candidate, measurement: Measurement | None) -> int | None:
-    return measurement.workspace_bytes if measurement else candidate.workspace_bytes

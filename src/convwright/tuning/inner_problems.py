@@ -37,15 +37,12 @@ def searching(search: Search) -> listing.Promising:
         if late or inner.recall(rewrites=False).tried(Mode.QUICK, direct) is not None:
             return known_best(search, problem)
         run = Run(inner, direct, partial(known_best, inner), rewrites=False, most_chains=0, afresh=True)
-        return _worth_wrapping(run.glance()) or known_best(search, problem)
+        ranked = run.glance()
+        whole = [candidate for candidate in ranked if not candidate.leaf.saves_products][:_MOST_WRAPPED]
+        saving = [candidate for candidate in ranked if candidate.leaf.saves_products][:_SAVING]
+        return [*whole, *saving] or known_best(search, problem)
 
     return promising
-
-
-def _worth_wrapping(ranked: list[Candidate]) -> list[Candidate]:
-    whole = [candidate for candidate in ranked if not candidate.leaf.saves_products][:_MOST_WRAPPED]
-    saving = [candidate for candidate in ranked if candidate.leaf.saves_products][:_SAVING]
-    return [*whole, *saving]
 
 
 def known_best(search: Search, problem: Problem) -> list[Candidate]:

@@ -10,12 +10,7 @@ from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding
 from convwright.core.predictor import Prediction
 from convwright.prediction.models import served
-from convwright.prediction.predicted_choice import (
-    Predicted,
-    PredictedVerdict,
-    choose_predicted,
-    worth_running,
-)
+from convwright.prediction.predicted_choice import Predicted, PredictedVerdict, choose_predicted, worth_running
 from convwright.settings import Mode
 from convwright.tuning.choose import Verdict, call_us
 from convwright.tuning.findings import Findings

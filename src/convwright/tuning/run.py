@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from convwright.core.candidate import Candidate, Refusal
+from convwright.core.candidate import Candidate
 from convwright.core.finding import Finding
 from convwright.settings import Mode
 from convwright.tuning import listing
@@ -49,7 +49,7 @@ class Run:
         self._afresh = afresh or (self._baseline is not None and (own is None or own.measurement is None))
         self._known: dict[str, Finding] = {}  # filled as candidates are taken
         self._waiting: list[Candidate] = []
-        self._lineup = Lineup(
+        self.lineup = Lineup(
             search.problem, search.device, direct, self._baseline, promising, search.budget,
             rank=search.ranked, most_chains=most_chains, is_built=self._is_built,
             wait=search.kernels.wait if search.kernels is not None and rewrites else lambda: False,
@@ -57,28 +57,18 @@ class Run:
             is_allowed=lambda candidate: listing.objection(candidate, search.policy) is None,
         )  # fmt: skip
 
-    @property
-    def listed(self) -> list[Candidate]:
-        """All candidates known so far."""
-        return self._lineup.listed
-
-    @property
-    def refusals(self) -> list[Refusal]:
-        """The rewrites that are impossible."""
-        return self._lineup.refusals
-
     def measure(self) -> dict[str, Finding]:
         """Measure, store the findings, and return them by candidate id."""
         search = self._search
         measure = isolation.measure_candidates if search.isolate else measure_candidates
-        fresh = measure(self._worth_measuring(self._lineup), self._contest(self._known))
-        self.listed.extend(f.candidate for f in fresh if f.candidate not in self.listed)
+        fresh = measure(self._worth_measuring(self.lineup), self._contest(self._known))
+        self.lineup.listed.extend(f.candidate for f in fresh if f.candidate not in self.lineup.listed)
         # A checked finding is not replaced by a later time without a check.
-        better = [f for f in fresh if f.candidate.id not in self._known or _is_better(f)]
+        better = [f for f in fresh if f.candidate.id not in self._known or (is_checked(f) and not f.unstable)]
         self._recall.record(better, search.mode)
         # Kernels still compiling, disturbed times and lack of memory leave work for the next search.
         if not self._waiting and not search.is_open and not any(finding.is_open for finding in fresh):
-            self._recall.record_search(search.mode, self.listed)
+            self._recall.record_search(search.mode, self.lineup.listed)
         return self._known | {finding.candidate.id: finding for finding in better}
 
     def glance(self) -> list[Candidate]:
@@ -86,7 +76,7 @@ class Run:
         search = self._search
         ready = (
             candidate
-            for candidate in self._worth_measuring(self._lineup)
+            for candidate in self._worth_measuring(self.lineup)
             if listing.objection(candidate, search.policy) is None
             and (not candidate.compiles or self._is_built(candidate))
         )
@@ -103,7 +93,7 @@ class Run:
     def _hear(self, candidate: Candidate, look_us: float) -> None:
         """Pass on a time, unless the policy forbids the candidate: its time says nothing about its backend."""
         if listing.objection(candidate, self._search.policy) is None:
-            self._lineup.hear(candidate, look_us)
+            self.lineup.hear(candidate, look_us)
 
     def _worth_measuring(self, listed: Iterable[Candidate]) -> Iterator[Candidate]:
         """Candidates that are not settled, after PyTorch's own call, since only times of one search are comparable."""
@@ -146,8 +136,8 @@ class Run:
     def _around(self, best: Candidate, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
         """Configurations close to a fast one; they are added to the list."""
         for candidate in listing.variants(best, self._search.device, goes_on):
-            if candidate not in self.listed:
-                self.listed.append(candidate)
+            if candidate not in self.lineup.listed:
+                self.lineup.listed.append(candidate)
                 yield from self._worth_measuring([candidate])
 
 
@@ -155,11 +145,6 @@ def is_checked(finding: Finding) -> bool:
     """Whether a candidate failed, or was timed and checked on enough kinds of data."""
     measured = finding.measurement
     return finding.failure is not None or (measured is not None and len(measured.errors) >= FEWEST_KINDS)
-
-
-def _is_better(fresh: Finding) -> bool:
-    """Whether a new finding replaces a known one."""
-    return is_checked(fresh) and not fresh.unstable
 
 
 def _is_settled(finding: Finding, search: Search) -> bool:
