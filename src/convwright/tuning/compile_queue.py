@@ -86,10 +86,8 @@ class CompileQueue:
     """The queue: at most ``most`` kernels compile at once, ``in_background`` of them for calls. Background compilation
     pauses until ``quiet_s`` after the last timing."""
 
-    def __init__(
-        self, *, most: int = MOST_AT_ONCE, in_background: int = _BACKGROUND, quiet_s: float = _QUIET_S
-    ) -> None:
-        self.most, self.in_background, self.quiet_s = most, in_background, quiet_s
+    def __init__(self, *, most: int = MOST_AT_ONCE, quiet_s: float = _QUIET_S) -> None:
+        self.most, self.in_background, self.quiet_s = most, _BACKGROUND, quiet_s
         self._workers = WorkerPool(most, niceness=_NICENESS, prepare=self._prepare)
         self._loaded: set[_Home] = set()
         self._lost: list[Callable[[], None]] = []

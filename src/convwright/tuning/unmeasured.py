@@ -10,6 +10,7 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
 from convwright.core.finding import Finding
+from convwright.core.once import once
 from convwright.errors import Refused
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tuning import listing
@@ -56,7 +57,6 @@ class _Check:
 
     def __init__(self, found: Findings) -> None:
         self._found = found
-        self._ready: tuple[Bench, Checks] | None = None
 
     def objection(self, candidate: Candidate) -> str | None:
         """What is wrong with a candidate; None if it is right, or if nothing can run to find out."""
@@ -67,7 +67,7 @@ class _Check:
 
     def _run(self, candidate: Candidate) -> str | None:
         try:
-            bench, check = self._ready = self._ready or self._made()
+            bench, check = self._ready
         except SHORTAGES as error:
             if not is_shortage(error):
                 raise
@@ -79,7 +79,8 @@ class _Check:
             return broken.failure or broken.note
         return objection_to_errors(candidate, errors, None, self._found.policy)
 
-    def _made(self) -> tuple[Bench, Checks]:
+    @once
+    def _ready(self) -> tuple[Bench, Checks]:
         found = self._found
         bench = Bench(found.problem, found.device, found.mode, seed=SEED)
         return bench, Checks(bench, found.policy, seed=SEED)

@@ -69,7 +69,9 @@ class Upcoming:
             return
         for each in problems:
             if each not in self._wanted:
-                kernels = self._wanted[each] = self._promising(each)[: _MOST[self._mode]]
+                search = search_for(each, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
+                was_searched = search.recall().is_settled(self._mode)
+                kernels = self._wanted[each] = [] if was_searched else likely(search)[: _MOST[self._mode]]
                 compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
 
     def _first_ready(self, problems: Sequence[Problem]) -> Problem:
@@ -85,10 +87,3 @@ class Upcoming:
             queue.came(kernel, self._device) is None and queue.is_wanted(kernel, self._device)
             for kernel in self._wanted.get(problem, ())
         )
-
-    def _promising(self, problem: Problem) -> list[Candidate]:
-        """The most promising kernels of a problem that was not searched before."""
-        search = search_for(problem, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
-        if search.recall().is_settled(self._mode):
-            return []
-        return likely(search)
