@@ -53,7 +53,7 @@ class Candidate(Record):
     'triton/implicit-gemm[bm=64]'
     """
 
-    TOLD: ClassVar = ("id", "range_limited")
+    _PROPERTIES: ClassVar = ("id", "range_limited")
 
     problem: Any  # a Problem; the maker of the candidate knows its kind
     backend: str

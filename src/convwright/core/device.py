@@ -28,7 +28,7 @@ class DeviceFacts(Record):
     ``properties_json`` is the property record that cuDNN plans from.
     """
 
-    TOLD: ClassVar = ("key",)
+    _PROPERTIES: ClassVar = ("key",)
 
     name: str
     kind: str

@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, KindError, Measurement
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
-from convwright.core.record import Record, as_record
+from convwright.core.record import Record, as_record, property_names
 from convwright.errors import BadInput
 
 SCHEMA = "convwright observation 1"
@@ -86,7 +86,7 @@ def candidate_record(candidate: Candidate) -> dict[str, Any]:
     """A candidate as strict JSON, with the text of its problem and the candidates inside its rewrites."""
     inner = candidate.inner
     record = Record.to_json(replace(candidate, problem=None, inner=None))
-    for name in Candidate.TOLD:
+    for name in property_names(Candidate):
         del record[name]
     return {**record, "problem": candidate.problem.key, "inner": None if inner is None else candidate_record(inner)}
 

@@ -38,7 +38,7 @@ class ConvProblem(Record):
     """
 
     kind: ClassVar[str] = "conv"
-    TOLD: ClassVar = ("key",)
+    _PROPERTIES: ClassVar = ("key",)
 
     x: TensorSpec
     w: TensorSpec

@@ -11,10 +11,10 @@ _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 class Record:
-    """Frozen data that converts to JSON. ``TOLD`` lists properties that come before the fields in a record."""
+    """Frozen data that converts to JSON. ``_PROPERTIES`` names properties that a record has before the fields."""
 
     __slots__ = ()
-    TOLD: ClassVar[tuple[str, ...]] = ()
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ()
 
     def to_json(self) -> dict[str, Any]:
         """All fields as strict JSON. Unknown is None; an infinity is the word for it."""
@@ -53,6 +53,12 @@ _names_of: dict[type, tuple[str, ...] | None] = {}
 def _names_in(kind: type) -> tuple[str, ...] | None:
     """The names in a dataclass's record; None for any other class."""
     if kind not in _names_of:
-        told = getattr(kind, "TOLD", ())
-        _names_of[kind] = (*told, *(each.name for each in fields(kind))) if is_dataclass(kind) else None
+        is_data = is_dataclass(kind)
+        _names_of[kind] = (*property_names(kind), *(each.name for each in fields(kind))) if is_data else None
     return _names_of[kind]
+
+
+def property_names(kind: type) -> tuple[str, ...]:
+    """The properties in a dataclass's record."""
+    names: tuple[str, ...] = getattr(kind, "_PROPERTIES", ())
+    return names

@@ -72,7 +72,7 @@ class Placement(Record):
     placement is not proven to be the best. A job missing in ``margins`` had no time left.
     """
 
-    TOLD: ClassVar = ("gap",)
+    _PROPERTIES: ClassVar = ("gap",)
 
     objective: Objective
     value: float

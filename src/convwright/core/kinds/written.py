@@ -21,7 +21,7 @@ class TextForm(Protocol):
 class WrittenProblem(Record):
     """A problem that prints as its ``key``, written and read by ``text_form``. Its output is ``y``."""
 
-    TOLD: ClassVar = ("kind", "key")
+    _PROPERTIES: ClassVar = ("kind", "key")
     text_form: ClassVar[TextForm]
     y: TensorSpec
 
