@@ -115,6 +115,51 @@ def test_as_data(planned: cw.PlannedEngine) -> None:
     assert {step["basis"] for step in found["steps"]} <= set(Basis)
 
 
+def test_a_prediction_has_a_row_for_each_layer(planned: cw.PlannedEngine) -> None:
+    found, steps = planned.prediction, planned.assignment.steps
+    assert [layer.name for layer in found.layers] == [step.name for step in steps]
+    assert found.time_us.value == pytest.approx(sum(each.time_us.value for each in found.layers if each.time_us))
+    nothing = [layer for layer in found.layers if layer.known == "nothing runs"]
+    assert [(each.runs, each.time_us, each.result_bytes) for each in nothing] == [("view", None, 0)]
+    (head,) = (layer for layer in found.layers if layer.name == "head")
+    assert head.result_bytes == 64 * 10 * 2
+    workspaces = {step.name: step.candidate.workspace_bytes for step in steps if step.candidate}
+    assert {each.name: each.workspace_bytes for each in found.layers if each.name in workspaces} == workspaces
+    assert [each["name"] for each in found.to_json()["layers"]] == [step.name for step in steps]
+
+
+def test_a_prediction_prints_its_layers(planned: cw.PlannedEngine) -> None:
+    said = str(planned.prediction)
+    assert all(step.name in said for step in planned.assignment.steps)
+    assert "NVIDIA H200 · 8 layers · predicted, nothing ran" in said
+    assert "predicted: " in said
+    assert repr(planned.prediction).startswith("<NetworkPrediction: 8 layers on NVIDIA H200, ")
+
+
+def test_a_prediction_without_a_model_says_how_rough_it_is() -> None:
+    model, x = residual("cpu", torch.float32)
+    found = cw.predict(model, x, store="none")
+    assert found.rough_share == pytest.approx(1.0)
+    said = str(found)
+    assert "all of it is a rough estimate" in said
+    factor = max(found.time_us.high / found.time_us.value, found.time_us.value / found.time_us.low)
+    assert f"the time of the whole may be wrong by a factor of {factor:.2g}" in said
+    assert f"`convwright sample --for 2h` and `convwright learn` on {found.device}" in said
+
+
+@pytest.mark.parametrize(
+    ("what", "example", "option", "instead"),
+    [
+        (*residual("meta"), "dtype", r"of a network has no option 'dtype': give model\.half\(\) and x\.half\(\)"),
+        (*residual("meta"), "padding", "of a network has no option 'padding': its options are device, batch, "),
+        ("ic8ih9oc8kh3", None, "dtype", "of a problem has no option 'dtype': write it in the text of the problem"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_what_to_do(what: Any, example: Any, option: str, instead: str) -> None:
+    with pytest.raises(TypeError, match=rf"^predict\(\) {instead}"):
+        cw.predict(what, example, device="h200", **{option: "fp16"})
+
+
 def network(dtype: torch.dtype = torch.float16) -> Network:
     model, x = residual("cpu", dtype)
     return passed(exported(model, (x,), (x,)).network).network

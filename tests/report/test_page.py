@@ -37,6 +37,13 @@ def test_findings_are_a_table_with_the_winner_in_bold() -> None:
     assert page.endswith("</div>")
 
 
+def test_a_predicted_network_is_a_table_of_layers() -> None:
+    found = cw.predict(MODEL, EXAMPLE, device="h200", store="none")
+    page = found._repr_html_()
+    assert cells(page, "th")[:3] == ["layer", "runs", "µs"]
+    assert {layer.name for layer in found.layers} <= set(cells(page, "td"))
+
+
 def test_what_others_wrote_is_no_markup() -> None:
     rows = [
         finding("torch/default", 100.0),

@@ -25,6 +25,15 @@ def test_findings_with_and_without_what_was_refused(capsys: pytest.CaptureFixtur
     assert whole.startswith(brief)
 
 
+def test_a_predicted_network(capsys: pytest.CaptureFixture[str]) -> None:
+    found = cw.predict(MODEL.eval(), EXAMPLE, device="h200", store="none")
+    cw.show(found)
+    said = capsys.readouterr().out
+    assert "layers · predicted, nothing ran" in said
+    assert all(layer.name in said for layer in found.layers)
+    assert f"{found.memory_bytes:,} bytes" in said
+
+
 def test_a_model_that_was_tuned_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
     cw.show(cw.tune(MODEL, EXAMPLE, device="cpu", plan_only=True))
     assert "candidates" in capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,18 @@ from torch import nn
 
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.record import Record, as_record
+from convwright.core.record import as_record
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.inspecting.explained import compared
+from convwright.engine.network_prediction import (
+    OUTSIDE,
+    LayerPrediction,
+    NetworkPrediction,
+    between,
+    power_sentence,
+    rough_sentences,
+    time_sentence,
+)
 from convwright.engine.origin import Origin
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.forecast_times import Basis
@@ -36,25 +44,6 @@ _CLAIMS = {
     Basis.PREDICTED: "predicted to be the fastest", Basis.ROUGH: "may be the fastest",
     Basis.LIMIT: "nothing is known to be faster",
 }  # fmt: skip
-# Times outside the domain of the predictor.
-_OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkPrediction(Record):
-    """The predicted time, memory and power of one run of a network on a device.
-
-    The interval of ``time_us`` should hold nine of ten networks. ``rough_share`` is its share in steps unlike anything
-    that the predictor has seen. ``memory_bytes`` counts weights, inputs, and the peak of results and workspaces; the
-    driver's own memory comes on top. ``power_w`` is the time-weighted mean over the steps with known power, and
-    ``energy_mj`` is that power over the whole run. None means that no prediction exists."""
-
-    device: str
-    time_us: Interval
-    rough_share: float
-    memory_bytes: int
-    power_w: Interval | None = None
-    energy_mj: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,12 +78,17 @@ class PlannedEngine:
         total, given = self.time_us, sum(self.assignment.tensors[name].nbytes for name in self.assignment.inputs)
         rough_us = sum(
             step.time_us.value for step, basis in zip(self.assignment.steps, self.bases, strict=True)
-            if basis in _OUTSIDE
+            if basis in OUTSIDE
         )  # fmt: skip
         memory_bytes, watts = self.memory.weights + self.memory.peak + given, self._power_w()
         energy = None if watts is None else energy_of(watts, total)
         rough_share = rough_us / total.value if total.value else 0.0
-        return NetworkPrediction(self.facts.key, total, rough_share, memory_bytes, watts, energy)
+        return NetworkPrediction(self.facts.key, total, rough_share, memory_bytes, watts, energy, self._layers())
+
+    def _layers(self) -> tuple[LayerPrediction, ...]:
+        return tuple(
+            _layer(step, basis, self.assignment) for step, basis in zip(self.assignment.steps, self.bases, strict=True)
+        )
 
     def _power_w(self) -> Interval | None:
         """The mean power of the steps with known power. Their errors count as fully correlated."""
@@ -120,15 +114,11 @@ class PlannedEngine:
     def _sums(self) -> Iterator[str]:
         found = self.prediction
         yield f"planned for {self.facts.label}, on which nothing was run: {len(self.assignment.steps)} steps"
-        bounded = found.time_us.high < inf
-        time = f"{found.time_us.value:,.0f} µs"
-        yield f"predicted: {time}, between {_between(found.time_us)}" if bounded else f"predicted: at least {time}"
-        if found.rough_share:
-            yield f"{found.rough_share:.0%} of it is in steps unlike anything that the predictor has seen"
+        yield time_sentence(found)
+        yield from rough_sentences(found)
         yield from compared(self.assignment)
         if found.power_w is not None and found.energy_mj is not None:
-            energy = found.energy_mj
-            yield f"power: {found.power_w.value:,.0f} W; energy: {energy.value:,.1f} mJ, between {_between(energy)}"
+            yield power_sentence(found.power_w, found.energy_mj)
         yield str(self.memory.plan)
         yield f"weights: {self.memory.weights:,} bytes; in all {found.memory_bytes:,} bytes"
         if self.unknown:
@@ -151,7 +141,9 @@ class PlannedEngine:
             "weights_bytes": self.memory.weights, "workspace_bytes": self.memory.workspace,
             "unknown": self.unknown,
         }  # fmt: skip
-        record: dict[str, Any] = as_record({**as_record(self.prediction), "memory": memory, "steps": steps})
+        totals = as_record(replace(self.prediction, layers=()))
+        del totals["layers"]  # the steps say more
+        record: dict[str, Any] = as_record({**totals, "memory": memory, "steps": steps})
         return record
 
     def save(self, folder: Path | str) -> None:
@@ -175,15 +167,18 @@ def _row(step: Step, basis: Basis, device: DeviceFacts) -> tuple[str, ...]:
     nothing = isinstance(step.operation, NOTHING_RUNS)
     return (
         step.name, what_runs(step), types(step), layouts(step), "" if nothing else f"{step.time_us.value:,.1f}",
-        "" if nothing else _between(step.time_us), basis, "" if least is None else f"{least:,.1f}",
+        "" if nothing else between(step.time_us), basis, "" if least is None else f"{least:,.1f}",
         "" if nothing else step.reason,
     )  # fmt: skip
 
 
-def _between(found: Interval) -> str:
-    digits = 0 if found.value >= 100 else 1
-    high = "∞" if found.high == inf else f"{found.high:,.{digits}f}"
-    return f"{found.low:,.{digits}f} and {high}"
+def _layer(step: Step, basis: Basis, assignment: Assignment) -> LayerPrediction:
+    nothing = isinstance(step.operation, NOTHING_RUNS)
+    nbytes = sum(assignment.tensors[name].nbytes for name in step.writes)
+    workspace = step.candidate.workspace_bytes if step.candidate is not None else 0 if nothing else None
+    return LayerPrediction(
+        step.name, what_runs(step), None if nothing else step.time_us, basis, 0 if nothing else nbytes, workspace
+    )
 
 
 def _family(step: Step) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -20,7 +20,7 @@ from convwright.core.problem import IntOrTuple
 from convwright.core.window import AnyPadding
 from convwright.engine.buckets.buckets import resized, shapes_of
 from convwright.engine.export.inputs import check_evaluates, inputs_of
-from convwright.engine.planned_engine import NetworkPrediction
+from convwright.engine.network_prediction import NetworkPrediction
 from convwright.engine.precision.lowering import Precision
 from convwright.engine.predicting import planned_engine
 from convwright.errors import BadInput
@@ -54,6 +54,16 @@ class _Problem(TypedDict, total=False):
     store: Store | Path | str | None
 
 
+# What to do in place of an option that there is not.
+_INSTEAD = {
+    ("a network", "dtype"): 'give model.half() and x.half(), or precision="fp16" for the layers alone',
+    ("a network", "model"): "a model of times is used from beside the store; `predictor` gives another one",
+    ("a problem", "dtype"): 'write it in the text of the problem, such as "mb32ic64ih56oc64kh3 dt:fp16"',
+    ("a problem", "precision"): 'write the type in the text of the problem, such as "mb32ic64ih56oc64kh3 dt:fp16"',
+    ("a problem", "batch"): 'write it in the text of the problem, such as "mb32ic64ih56oc64kh3"',
+}
+
+
 @overload
 def predict(what: nn.Module, example: Tensor | dict[str, Any], /, **options: Unpack[_Network]) -> NetworkPrediction: ...
 
@@ -67,9 +77,10 @@ def predict(
 def predict(what: Any, example: Any = None, /, **options: Any) -> NetworkPrediction | Predictions:
     """Predict a problem, or a whole network, on a device, which need not be in this machine. Nothing runs.
 
-    A model with an example input gives the time, the memory and the layers of one run of its engine, as planned by
-    ``optimize(…, plan_only=True)``. ``batch`` replaces the first dimension of every input, ``precision`` is as in
-    ``optimize``, and ``predictor`` gives the times of candidates that the ``store`` has no findings of.
+    A model with an example input gives the time, the memory and the ``layers`` of one run of its engine, as planned by
+    ``optimize(…, plan_only=True)``. ``print`` and ``show`` show them as a table. ``batch`` replaces the first dimension
+    of every input, ``precision`` is as in ``optimize``, and ``predictor`` gives the times of candidates that the
+    ``store`` has no findings of.
 
     A problem gives all candidates with their times, and the choice. It is given in any form that ``problem`` takes: a
     problem of any kind, its text, an input and its ``weight``, or an ``nn.Conv…`` and its input's shape. ``model`` is
@@ -83,13 +94,25 @@ def predict(what: Any, example: Any = None, /, **options: Any) -> NetworkPredict
     >>> found = predict(model, x, device="h200", precision="fp16")
     >>> found.device, found.time_us.low < found.time_us.value < found.time_us.high
     ('NVIDIA H200', True)
+    >>> [layer.name for layer in found.layers]
+    ['input as fp16', '0', 'copy of 0', '1']
     >>> found = predict("mb32ic64ih56oc64kh3ph1 dt:fp16", device="h200")
     >>> found.choice.won, found.choice.predicted.prediction.in_domain
     (True, True)
     """
     if isinstance(what, nn.Module) and not _is_shape(example):
+        _check_names("a network", options, _Network)
         return predict_network(what, example, **options)
+    _check_names("a problem", options, _Problem)
     return predict_problem(what, example, **options)
+
+
+def _check_names(kind: str, options: Mapping[str, Any], known: type) -> None:
+    """Refuse an unknown option, with what to do instead."""
+    for name in options:
+        if name not in known.__annotations__:
+            instead = _INSTEAD.get((kind, name), f"its options are {', '.join(known.__annotations__)}")
+            raise TypeError(f"predict() of {kind} has no option {name!r}: {instead}")
 
 
 def _is_shape(given: Any) -> bool:

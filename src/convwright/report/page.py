@@ -13,9 +13,11 @@ from rich.text import Text
 from convwright.advising.advice import Advice
 from convwright.advising.tuned import Tuned
 from convwright.api.predicting import Predictions
+from convwright.engine.network_prediction import NetworkPrediction
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
+from convwright.report.tables.network_prediction import print_network_prediction
 from convwright.report.tables.predictions import print_predictions
 from convwright.report.tables.quantized import print_quantized
 from convwright.report.tables.tuned import print_tuned
@@ -26,13 +28,15 @@ _WIDTH = 10_000
 _COLOURS = {"green": "#1a7f37", "yellow": "#9a6700", "red": "#cf222e"}
 
 
-def html_of(found: Findings | Predictions | Advice | Tuned | Quantized) -> str:
+def html_of(found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized) -> str:
     """The same rows and sentences as the command of that name prints."""
     page = _Page()
     if isinstance(found, Findings):
         print_findings(found, page)
     elif isinstance(found, Predictions):
         print_predictions(found, page)
+    elif isinstance(found, NetworkPrediction):
+        print_network_prediction(found, page)
     elif isinstance(found, Advice):
         print_advice(found, page)
     elif isinstance(found, Tuned):

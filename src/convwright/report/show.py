@@ -10,10 +10,12 @@ from rich.console import Console
 from convwright.advising.advice import Advice
 from convwright.advising.tuned import Tuned
 from convwright.api.predicting import Predictions
+from convwright.engine.network_prediction import NetworkPrediction
 from convwright.errors import BadInput
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
+from convwright.report.tables.network_prediction import print_network_prediction
 from convwright.report.tables.predictions import print_predictions
 from convwright.report.tables.quantized import print_quantized
 from convwright.report.tables.tuned import print_tuned
@@ -21,12 +23,14 @@ from convwright.report.words.output import console, output
 from convwright.tuning.findings import Findings
 
 
-def show(found: Findings | Predictions | Advice | Tuned | Quantized, *, refusals: bool = True) -> None:
+def show(
+    found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized, *, refusals: bool = True
+) -> None:
     """Print what ``find``, ``predict``, ``advise``, ``tune`` or ``quantize`` gave back as a table, as the command of
     that name does.
 
     Args:
-        refusals: Of ``find`` and ``predict`` also what was refused, and why.
+        refusals: Of ``find`` and of ``predict`` of a problem, also what was refused, and why.
 
     >>> import convwright as cw
     >>> cw.show(cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic"), refusals=False)  # doctest: +ELLIPSIS
@@ -44,6 +48,8 @@ def show(found: Findings | Predictions | Advice | Tuned | Quantized, *, refusals
         print_quantized(found, where)
     elif isinstance(found, Predictions):
         print_predictions(found, where, refusals=refusals)
+    elif isinstance(found, NetworkPrediction):
+        print_network_prediction(found, where)
     else:
         raise BadInput(
             f"`show` takes what `find`, `predict`, `advise`, `tune` and `quantize` give back, got {brief(found)}"
