@@ -102,11 +102,12 @@ def test_the_command_that_finds_out_more_asks_the_same(run: Run) -> None:
     assert told["problem"] == ConvProblem.parse(f"{PROBLEM} dt:fp64 tag:nhwc dir:backward_data").key
 
 
-def test_without_a_store_it_says_that_nothing_is_known(run: Run) -> None:
+def test_without_a_store_it_says_that_calls_on_a_cpu_never_search(run: Run) -> None:
     code, out, _ = run(PROBLEM, "--device", "cpu")
     assert code == 0
-    assert "Nothing that was measured under the present versions is kept" in out
-    assert "disturbed is not kept" in flat(out)
+    assert "The fastest is unknown: nothing was measured under the present versions." in out
+    assert "On a CPU conv2d never searches" in flat(out)
+    assert "200 ms" not in out
 
 
 def test_a_device_elsewhere_has_another_name_where_it_is(run: Run) -> None:

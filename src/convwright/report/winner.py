@@ -1,4 +1,4 @@
-"""The winner in sentences: why it won, by how much, what it costs."""
+"""The winner in sentences: why it won, by how much, and its cost."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ from convwright.tuning.find import Findings
 
 _WIDE = 0.05
 _AIMS = {
-    Objective.TIME: "device time, with packing; an eager call also weighs what a choice adds on the host",
-    Objective.DEVICE_TIME: "device time, and nothing else in eager calls either",
+    Objective.TIME: "device time including packing; eager calls also count the host time that a candidate adds",
+    Objective.DEVICE_TIME: "device time alone, in eager calls too",
     Objective.ENERGY: "the energy of a call",
     Objective.WORKSPACE: "workspace",
-    Objective.TIME_THEN_WORKSPACE: "device time, and workspace among those whose times are a tie",
+    Objective.TIME_THEN_WORKSPACE: "device time, then workspace among candidates whose times tie",
 }
+_DISTURBED = "A time that other work on the machine disturbed does not count."
+_CALLS_ON_A_CPU = (
+    "On a CPU conv2d never searches: it runs PyTorch's own call unless `find` or `tune` has found a candidate that is "
+    "surely 10 % faster."
+)
+_CALLS_ON_A_GPU = (
+    "The second call of conv2d on such operands searches for about 200 ms (CONVWRIGHT_MODE=quick, the default). "
+    "Until then PyTorch's own call runs."
+)
 
 
 def winner(found: Findings) -> tuple[str, ...]:
-    """What would run by what is known; where nothing can be said, why not."""
+    """Sentences about the winner, or why there is none."""
     won = next((verdict for verdict in found.verdicts if verdict.won), None)
     if won is None:
         return _without_winner(found)
@@ -32,43 +41,39 @@ def winner(found: Findings) -> tuple[str, ...]:
     lines = [
         f"{won.finding.candidate.id}, {won.reason}.",
         *_margin(won, found),
-        f"What is made least is {_AIMS[found.policy.objective]}.",
+        f"The objective is {_AIMS[found.policy.objective]}.",
         _cost(won.finding, measured, found),
         _properties(won.finding, measured, found),
     ]
     if call_us(won.finding, found.policy).relative_halfwidth > _WIDE:
-        lines.append("That interval is wide: measured for longer, another may win.")
+        lines.append("That interval is wide: a longer measurement may choose another candidate.")
     if measured.doubt:
-        lines.append(f"Mind that its time is in doubt: {measured.doubt}.")
+        lines.append(f"Its time is in doubt: {measured.doubt}.")
     return tuple(lines)
 
 
 def _without_winner(found: Findings) -> tuple[str, ...]:
     if not found.verdicts:
-        return ("Nothing: there is no way of computing this problem on this device.",)
+        return ("Nothing: no candidate can compute this problem on this device.",)
     if any(verdict.finding.measurement for verdict in found.verdicts):
         if any(verdict.allowed for verdict in found.verdicts):
-            own = "Nothing can be said to be fastest: the time of PyTorch's own call is not known"
-            return (f"{own}. What other work on the machine disturbed is not kept.",)
+            return (f"The fastest is unknown: PyTorch's own call was not measured. {_DISTURBED}",)
         return ("Nothing that was measured is allowed.",)
-    lines = ["Nothing that was measured under the present versions is kept, so what is fastest is not known."]
+    lines = ["The fastest is unknown: nothing was measured under the present versions."]
     if found.device.present:
-        lines.append("What other work on the machine disturbed is not kept: it has to be measured again.")
-    if found.device.present and found.problem.kind == "conv" and not found.problem.dtype.narrow:
-        lines.append(
-            "The second call of conv2d on such operands searches for about 200 ms and keeps what it finds "
-            "(CONVWRIGHT_MODE=quick, the default). Without a search PyTorch's own call runs where it is allowed."
-        )
+        lines.append(f"{_DISTURBED} Measure again.")
+        if found.problem.kind == "conv" and not found.problem.dtype.narrow:
+            lines.append(_CALLS_ON_A_CPU if found.device.kind == "cpu" else _CALLS_ON_A_GPU)
     return tuple(lines)
 
 
 def _margin(won: Verdict, found: Findings) -> Iterable[str]:
-    """By how much, against PyTorch's own call and against the next best."""
+    """The winner's margin over PyTorch's own call and over the next best."""
     base, rivals = found.baseline, [v for v in found.verdicts if v.allowed and not v.won]
     if base is not None and base.measurement is not None and base is not won.finding:
         yield f"PyTorch's own call, {base.candidate.id}, takes {_amount(base, found)}."
     if base is won.finding:
-        yield f"A tie is a difference of up to {TIE * 100:g} %, or one that the two intervals leave open."
+        yield f"A tie is a difference of up to {TIE * 100:g} %, or one that both intervals leave open."
     cheaper = [v.finding for v in rivals if _is_cheaper(v.finding, won.finding, found)]
     if cheaper:
         less = _amount(cheaper[0], found)
@@ -78,14 +83,14 @@ def _margin(won: Verdict, found: Findings) -> Iterable[str]:
 
 
 def _is_cheaper(finding: Finding, won: Finding, found: Findings) -> bool:
-    """Whether a finding takes less than the winner, where nothing but that counts."""
+    """Whether a finding costs less than the winner. False if workspace decides."""
     if found.policy.objective in (Objective.WORKSPACE, Objective.TIME_THEN_WORKSPACE) or won.measurement is None:
         return False
     return cost(finding, found.policy).value < cost(won, found.policy).value
 
 
 def _amount(finding: Finding, found: Findings) -> str:
-    """The time of a measured candidate, and what else is to be least."""
+    """The time of a measured candidate, with its energy or workspace if the objective counts these."""
     measured, objective = finding.measurement, found.policy.objective
     assert measured is not None
     text = time_text(call_us(finding, found.policy).value)
@@ -105,7 +110,7 @@ def _cost(finding: Finding, measured: Measurement, found: Findings) -> str:
     bound = limits(finding.candidate, found.device)
     share = bound.share(measured.device_us.value)
     if share is not None:
-        text += f" The device needs {time_text(bound.limit_us)} at least: {share * 100:.0f} % of its best is reached."
+        text += f" The device needs at least {time_text(bound.limit_us)}: this is {share * 100:.0f} % of its peak."
     return text
 
 
