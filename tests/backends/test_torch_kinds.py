@@ -157,6 +157,29 @@ def test_steps_write_over_what_nobody_reads_any_more(expression: str, buffers: i
     assert objection_to(plan) is None
 
 
+@pytest.mark.parametrize(
+    ("expression", "layout", "called"),
+    [
+        ("relu(a * s + b)", "tag:nhwc s:c b:c", True),
+        ("b + a * s", "tag:nhwc s:c", True),
+        ("a * s + a * b", "tag:nhwc s:c", True),
+        ("(a * s + b) * (a * s)", "tag:nhwc s:c b:c", False),  # the product is read twice
+        ("a * s + b", "tag:nhwc s:n b:c", False),
+        ("a * 2 + b", "tag:nhwc", False),
+        ("a * s + b", "s:c b:c", False),
+    ],
+)
+def test_a_product_and_a_sum_in_channels_last_are_one_call(
+    expression: str, layout: str, called: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, found = torch.addcmul, list[int]()
+    monkeypatch.setattr(torch, "addcmul", lambda *given, out: found.append(1) or own(*given, out=out))
+    problem = parse(f'pointwise "{expression}" mb2ic8ih4 {layout}')
+    plan = next(each for each in plans(problem) if each.candidate.algorithm == "into")
+    assert objection_to(plan, [Kind.NORMAL, Kind.INFINITY, Kind.NAN]) is None
+    assert bool(found) is called
+
+
 def test_functions_of_rows_write_where_they_are_told() -> None:
     for text, nbytes in (('"mean(a)" mb2ic4ih5 row:hw y:nc', 0), ('"(a - mean(a)) * rsqrt(mean(a * a))" mb3ic8', 256)):
         found = {plan.candidate.algorithm: plan for plan in plans(parse(f"pointwise {text}"))}

@@ -18,7 +18,7 @@ from torch import Tensor
 from convwright import torch_api
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate
-from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, arguments_of, steps
+from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, steps
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.graph.memory_plan import aligned
@@ -74,6 +74,42 @@ WRITING: Mapping[str, Callable[..., Tensor]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The operators in order, each with its arguments. A product that is only added to something has no step of its
+    own where ``addcmul`` computes both."""
+
+    arguments: Mapping[Apply, tuple[Expression, ...]]
+    sums_of_products: frozenset[Apply]
+
+    @classmethod
+    def of(cls, problem: PointwiseProblem) -> _Program:
+        order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
+        arguments = {step: step.arguments for step in order}
+        sums = set[Apply]()
+        for step in order:
+            for product, other in zip(step.arguments, step.arguments[::-1], strict=True):
+                if step not in sums and isinstance(product, Apply) and _is_added(problem, product, step, arguments):
+                    arguments[step] = other, *arguments.pop(product)
+                    sums.add(step)
+        return cls(arguments, frozenset(sums))
+
+
+def _is_added(
+    problem: PointwiseProblem, product: Apply, step: Apply, arguments: Mapping[Apply, tuple[Expression, ...]]
+) -> bool:
+    """Whether ``step`` adds a product that is read nowhere else, and everything varies along channels that lie next to
+    each other: only then is ``addcmul`` vectorised."""
+    if step.operator != "add" or product.operator != "mul" or problem.y.layout is not Layout.NHWC:
+        return False
+    read = [each for given in arguments.values() for each in given]
+    return read.count(product) == 1 and all(
+        problem.shape_of(each)[1] == problem.y.shape[1]
+        and (not isinstance(each, Operand) or problem.operands[each.name].strides[1] == 1)
+        for each in {*step.arguments, *product.arguments} - {product}
+    )
+
+
 def refusal_reason(problem: PointwiseProblem) -> str | None:
     """Why some function cannot write its result to given memory; None if all can."""
     if len(stored := {spec.dtype for spec in problem.operands.values()}) > 1:
@@ -102,10 +138,9 @@ def workspace_bytes(problem: PointwiseProblem) -> int:
 
 def overwrites(problem: PointwiseProblem) -> frozenset[str]:
     """The operands that have the output's layout and are not read after the first function writes there."""
-    order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
-    places = Places.of(problem).of_step
-    first = next(number for number, step in enumerate(order) if places.get(step) == 0)
-    late = {argument for step in order[first + 1 :] for argument in arguments_of(step)}
+    program, places = _Program.of(problem).arguments, Places.of(problem).of_step
+    first = next(number for number, step in enumerate(program) if places.get(step) == 0)
+    late = {argument for given in [*program.values()][first + 1 :] for argument in given}
     return frozenset(name for name in problem.elementwise if Operand(name) not in late)
 
 
@@ -121,9 +156,10 @@ class Places:
     def of(cls, problem: PointwiseProblem) -> Places:
         """A step overwrites values that no later step reads, including its own arguments. A reduction overwrites
         nothing, since it reads more than it writes."""
-        order = [step for step in steps(problem.expression) if isinstance(step, Apply)]
+        program = _Program.of(problem).arguments
+        order = list(program)
         large = [step for step in order if problem.shape_of(step) == problem.y.shape]
-        last = {argument: place for place, step in enumerate(order) for argument in arguments_of(step)}
+        last = {argument: place for place, given in enumerate(program.values()) for argument in given}
         places: dict[Expression, int] = {}
         most = 0
         for step in large:
@@ -149,6 +185,7 @@ class IntoPlan(RolePlan):
         self.candidate = candidate
         self._problem: PointwiseProblem = candidate.problem
         self._new = allocator(self._problem.y, device)
+        self._program = _Program.of(self._problem)
         self._places, self._spec = Places.of(self._problem), _scratch(self._problem)
         self.workspace_bytes = workspace_bytes(self._problem)
 
@@ -165,7 +202,8 @@ class IntoPlan(RolePlan):
             buffers.append(carve(workspace, place * size, self._spec))
         calls, values = list[Callable[[], object]](), dict[Expression, Any]()
         for step in steps(self._problem.expression):
-            values[step] = self._value(step, operands, buffers, values, calls)
+            if not isinstance(step, Apply) or step in self._program.arguments:
+                values[step] = self._value(step, operands, buffers, values, calls)
 
         def call() -> Tensor:
             for each in calls:
@@ -188,7 +226,7 @@ class IntoPlan(RolePlan):
         if isinstance(step, Constant):
             return step.value
         assert isinstance(step, Apply)
-        given = [values[argument] for argument in step.arguments]
+        given = [values[argument] for argument in self._program.arguments[step]]
         if not any(isinstance(value, Tensor) for value in given):
             exact = [torch.tensor(value, dtype=torch.float64) for value in given]
             return FUNCTIONS[step.operator](*exact).item()
@@ -198,5 +236,6 @@ class IntoPlan(RolePlan):
         else:
             result = buffers[place]
         row = {"dim": self._problem.row, "keepdim": True} if step.operator in REDUCTIONS else {}
-        calls.append(partial(WRITING[step.operator], *given, **row, out=result))
+        function = torch.addcmul if step in self._program.sums_of_products else WRITING[step.operator]
+        calls.append(partial(function, *given, **row, out=result))
         return result
