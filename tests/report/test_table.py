@@ -202,11 +202,25 @@ def test_the_first_rows_alone_and_how_many_there_are() -> None:
     assert "--top" not in printed(top=3)
 
 
+def test_a_short_search_that_compared_nothing_says_how_to_go_on() -> None:
+    rows = [ROWS[0], Finding(candidate("reference/gemm"), note="was not tried: PyTorch's own call takes 24.4 ms")]
+    verdicts = choose(rows, ROWS[0], Policy())
+    quick = Findings(PROBLEM, CPU, Policy(), Mode.QUICK, verdicts, (), ROWS[0])
+    text = printed(found=quick)
+    assert "the winner: nothing else was measured" in text
+    assert (
+        "PyTorch's own call was compared with nothing. "
+        '--mode full (mode="full") measures the other candidates.\n' in text
+    )
+    assert "--mode full" not in printed(found=replace(quick, mode=Mode.FULL))
+    assert "--mode full" not in printed(found=replace(quick, verdicts=choose(ROWS, ROWS[0], Policy())))
+
+
 def test_what_needs_a_gpu_is_counted_on_a_cpu_unless_it_is_asked_for() -> None:
     refused = (*REFUSALS, Refusal("triton/direct", "needs a GPU"), Refusal("split-batch", "a batch of 1"))
     on_cpu = found_for(CPU, refused)
     brief, whole = printed(refusals=None, found=on_cpu), printed(refusals=True, found=on_cpu)
-    assert "1 refused:\n  split-batch: a batch of 1\n2 more need an NVIDIA GPU; --refusals lists them\n" in brief
+    assert "1 refused:\n  split-batch: a batch of 1\n2 more need an NVIDIA GPU; --refusals (refusals=True) lists them\n" in brief
     assert "triton/direct" not in brief
     assert "3 refused:" in whole
     assert "triton/direct: needs a GPU" in whole

@@ -90,6 +90,13 @@ def test_pytorch_wins_with_a_reason() -> None:
     }
 
 
+def test_pytorch_wins_alone_where_nothing_else_was_measured() -> None:
+    untried = Finding(candidate("a/b"), note="was not tried: the budget was spent")
+    assert reasons(TORCH, untried)["torch/default"] == "the winner: nothing else was measured"
+    wrong = finding("a/b", 50.0, errors=WRONG)
+    assert reasons(TORCH, wrong, untried)["torch/default"].startswith("the winner: nothing allowed is surely faster")
+
+
 @pytest.mark.parametrize(
     ("row", "policy", "reason"),
     [

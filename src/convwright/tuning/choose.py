@@ -114,7 +114,7 @@ def choose(
             finding,
             times.get(finding.candidate.id),
             objections[finding.candidate.id]
-            or (_why(finding, allowed, rivals, baseline, policy) if best else _UNKNOWN),
+            or (_why(finding, allowed, rivals, baseline, policy, alone=len(times) == 1) if best else _UNKNOWN),
             allowed=finding in allowed,
             won=best is not None and finding is best,
         )
@@ -207,10 +207,14 @@ def _why(
     rivals: Sequence[Finding],
     baseline: Finding | None,
     policy: Policy,
+    *,
+    alone: bool,
 ) -> str:
-    """Why an allowed candidate won or lost."""
+    """Why an allowed candidate won or lost. ``alone`` says that nothing else was measured."""
     winner = allowed[0]
     if finding is winner:
+        if alone and winner is baseline and not is_unstable(winner, policy):
+            return "the winner: nothing else was measured"
         return f"the winner{_against_torch(winner, rivals, baseline, policy)}"
     ours, best = _value(finding, policy), _value(winner, policy)
     if policy.objective is Objective.WORKSPACE:

@@ -19,6 +19,7 @@ from convwright.report.words.groups import print_reasons
 from convwright.report.words.sheet import Sheet
 from convwright.report.words.too_large import too_large_sentence
 from convwright.report.words.unstable import print_unstable
+from convwright.settings import Mode
 from convwright.tuning.choose import Verdict, call_us
 from convwright.tuning.find import NOT_MEASURED, Findings
 from convwright.wording.conditions_text import conditions_now, measured_in, permitted_in
@@ -29,7 +30,7 @@ _UNKNOWN = "–"
 def print_findings(found: Findings, console: Console, *, refusals: bool | None = None, top: int | None = None) -> None:
     """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused.
 
-    ``top`` is how many rows to print. ``refusals`` None leaves out what needs a GPU where the device is none.
+    ``top`` is how many rows to print. ``refusals`` None counts refusals that need a GPU, if the device is none, and does not list them.
     """
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
@@ -44,6 +45,8 @@ def print_findings(found: Findings, console: Console, *, refusals: bool | None =
     _print_limited(listed[:top], console)
     timed = [v.finding for v in found.verdicts if v.finding.measurement is not None or v.finding.unstable is not None]
     print_unstable((finding.unstable for finding in timed), console, tolerated=found.tolerates_load)
+    if (said := _next_step(found)) is not None:
+        console.print(Text(said, style="yellow"))
     not_allowed = [(v.finding.candidate.id, v.reason) for v in found.verdicts if v not in listed]
     print_reasons("not allowed", not_allowed, console)
     _print_refusals(found, console, wanted=refusals)
@@ -70,6 +73,15 @@ def _listed(found: Findings) -> list[Verdict]:
     return [verdict for verdict in found.verdicts if verdict.reason == verdict.finding.note or verdict.allowed]
 
 
+def _next_step(found: Findings) -> str | None:
+    """How to compare PyTorch's own call with the others, if a short search timed it alone; else None."""
+    timed = [verdict for verdict in found.verdicts if verdict.finding.measurement is not None]
+    short = found.mode in (Mode.QUICK, Mode.PREDICT_TOP)
+    if not short or len(timed) != 1 or len(found.verdicts) == 1 or timed[0].finding is not found.baseline:
+        return None
+    return 'PyTorch\'s own call was compared with nothing. --mode full (mode="full") measures the other candidates.'
+
+
 def _print_refusals(found: Findings, console: Console, *, wanted: bool | None) -> None:
     if wanted is False:
         return
@@ -79,7 +91,8 @@ def _print_refusals(found: Findings, console: Console, *, wanted: bool | None) -
     if hidden:
         also = "more " if pairs else ""
         needs = "needs" if len(hidden) == 1 else "need"
-        console.print(Text(f"{len(hidden)} {also}{needs} an NVIDIA GPU; --refusals lists them", style="dim"))
+        said = f"{len(hidden)} {also}{needs} an NVIDIA GPU; --refusals (refusals=True) lists them"
+        console.print(Text(said, style="dim"))
 
 
 def _needs_gpu(refused: str, found: Findings) -> bool:
