@@ -49,7 +49,7 @@ def test_find_prints_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: py
         "reference/gemm",
         "Nothing was measured: nothing runs in",
         "refused:",
-        " more need an NVIDIA GPU; --refusals lists them",
+        " more need an NVIDIA GPU; --refusals (refusals=True) lists them",
     ):
         assert word in out
     assert "cudnn/gemm" not in out

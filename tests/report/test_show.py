@@ -25,6 +25,16 @@ def test_findings_with_and_without_what_was_refused(capsys: pytest.CaptureFixtur
     assert whole.startswith(brief)
 
 
+def test_refusals_that_need_a_gpu_are_counted_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    found = cw.find("ic8ih9oc8kh3", device="cpu", mode="heuristic")
+    cw.show(found)
+    brief = capsys.readouterr().out
+    assert "need an NVIDIA GPU; --refusals (refusals=True) lists them" in brief
+    assert "cudnn/winograd" not in brief
+    cw.show(found, refusals=True)
+    assert "cudnn/winograd" in capsys.readouterr().out
+
+
 def test_a_predicted_network(capsys: pytest.CaptureFixture[str]) -> None:
     found = cw.predict(MODEL.eval(), EXAMPLE, device="h200", store="none")
     cw.show(found)
@@ -51,6 +61,6 @@ def test_a_model_in_int8(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_anything_else_is_refused() -> None:
     with pytest.raises(
-        cw.BadInput, match=r"^`show` takes what `find`, `predict`, `advise`, `tune` and `quantize` give back, got 3$"
+        cw.BadInput, match=r"^`show` takes a result of `find`, `predict`, `advise`, `tune` or `quantize`, got 3$"
     ):
         cw.show(3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What was found, printed as the commands print it."""
+"""Print results as the commands print them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from convwright.tuning.findings import Findings
 
 
 def show(
-    found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized, *, refusals: bool = True
+    found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized, *, refusals: bool | None = None
 ) -> None:
-    """Print what ``find``, ``predict``, ``advise``, ``tune`` or ``quantize`` gave back as a table, as the command of
-    that name does.
+    """Print the result of ``find``, ``predict``, ``advise``, ``tune`` or ``quantize`` as a table, like the command of
+    the same name.
 
     Args:
-        refusals: Of ``find`` and of ``predict`` of a problem, also what was refused, and why.
+        refusals: For ``find`` and for ``predict`` of a problem: whether to list the refusals with their reasons. For
+            ``find`` on a CPU the default lists all but those that need a GPU, and counts these.
 
     >>> import convwright as cw
     >>> cw.show(cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic"), refusals=False)  # doctest: +ELLIPSIS
@@ -47,12 +48,12 @@ def show(
     elif isinstance(found, Quantized):
         print_quantized(found, where)
     elif isinstance(found, Predictions):
-        print_predictions(found, where, refusals=refusals)
+        print_predictions(found, where, refusals=refusals is not False)
     elif isinstance(found, NetworkPrediction):
         print_network_prediction(found, where)
     else:
         raise BadInput(
-            f"`show` takes what `find`, `predict`, `advise`, `tune` and `quantize` give back, got {brief(found)}"
+            f"`show` takes a result of `find`, `predict`, `advise`, `tune` or `quantize`, got {brief(found)}"
         )
 
 
