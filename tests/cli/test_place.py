@@ -32,8 +32,9 @@ def test_jobs_are_placed_and_what_limits_them_is_said(run: Run, tmp_path: Path) 
     code, out, _ = run(SPEC, "--simulate", "20", "--wait", "0.005", "--picture", picture)
     assert not code
     assert "archive: h200/0, batch 256" in out
-    assert "bound by device h200/0" in out
+    assert "limited by device h200/0, which finishes last" in out
     assert "camera in a simulation of 20 s: half of the images within" in out
+    assert f"schedule drawn to {picture}" in out.splitlines()
     assert picture.stat().st_size > 1000
 
 
@@ -61,3 +62,30 @@ def test_a_mistake_is_one_sentence(run: Run, tmp_path: Path, before: str, after:
     assert code in (1, 2)
     assert said in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--wait", "1"), "--wait is of a simulation: give --simulate SECONDS too, or leave it out"),
+        (("--seconds", "1"), "--seconds limits a run: give --run ADDRESS too, or leave it out"),
+        (("--run", "tcp://127.0.0.1:1", "--simulate", "5"), "--simulate is of a placement that does not run: leave out "
+         "--run or --simulate"),
+        (("--run", "tcp://127.0.0.1:1"), "job 'archive' cannot run: no model is given for its key 'resnet50': give one "
+         "(`models=`, or a table [[model]])"),
+        (("--picture", "s.doc"), "a picture is a file that ends in .png, .svg, .pdf, got 's.doc'"),
+    ],
+)  # fmt: skip
+def test_options_that_would_be_ignored_are_refused(run: Run, options: tuple[str, ...], said: str) -> None:
+    code, out, error = run(SPEC, *options)
+    assert (code, out, error) == (2, "", f"convwright: {said}\n")
+
+
+def test_an_unknown_name_in_a_file_is_named_with_its_line(run: Run, tmp_path: Path) -> None:
+    spec = tmp_path / "empty.toml"
+    spec.write_text("# nothing\nx = 1\n")
+    _, _, error = run(spec)
+    assert error == (
+        "convwright: empty.toml, line 2: 'x' is not known; the tables are [[job]], [[device]], [[model]] and "
+        "[[estimate]]\n"
+    )

@@ -134,12 +134,12 @@ def test_a_margin_and_what_to_measure_by_hand() -> None:
     found = place([ONCE], [FAST, SLOW], estimates)
     assert found.margins is not None
     assert found.margins[0].factor == pytest.approx(1.2)
-    assert found.margins[0].then == "slow with batch 1 is better"
+    assert found.margins[0].then == "device slow with batch 1 is better"
     assert found.measure_first is not None
     assert [(each.job, each.device) for each in found.measure_first] == [("night", "slow")]
     assert found.measure_first[0].gain == pytest.approx(1.0)
     assert found.binds is not None
-    assert found.binds[0].what == "device fast/0, which is done last"
+    assert found.binds[0].what == "device fast/0, which finishes last"
 
 
 def test_what_binds_is_what_the_objective_would_be_better_without() -> None:
@@ -180,7 +180,8 @@ def test_links_cost_time() -> None:
         (
             [replace(ONCE, key="other")],
             [FAST],
-            "job 'night' runs nowhere: there is no estimate of 'other' with batch 1 on any device",
+            "job 'night' runs nowhere: there is no estimate of 'other' with batch 1 on any device; give one "
+            "(`estimates=`, or a table [[estimate]]), or a model to predict it (`models=`, or [[model]])",
         ),
         (
             [ONCE],
@@ -241,6 +242,17 @@ ESTIMATE = Estimate("net", "fast", 1, time(1.0), 10)
         (([ONCE], [FAST], [ESTIMATE, ESTIMATE]), "two estimates are of 'net on fast with batch 1'"),
         (([ONCE], [FAST], [], "speed"), "objective must be one of makespan, energy, latency, cost, got 'speed'"),
         (([ONCE], [FAST], [], "cost"), "cost needs the price_per_hour of every device, and device 'fast' has none"),
+        (
+            ([ONCE], ["h200"], [ESTIMATE]),
+            "`devices` must hold a Device with its memory, such as Device(\"h200\", 141 * 10**9), got 'h200'",
+        ),
+        (([ONCE], "h200", [ESTIMATE]), "`devices` must be a list of Device, got 'h200'"),
+        ((ONCE, [FAST], [ESTIMATE]), f"`jobs` must be a list of Job, got {ONCE!r}"),
+        (
+            ([ONCE], [FAST], [FAST]),
+            '`estimates` must hold an Estimate, such as Estimate("net", "h200", 8, '
+            f"Interval(2000.0, 1900.0, 2100.0), 10**9), got {FAST!r}",
+        ),
         (([ONCE], [FAST], [], "latency"), "latency needs a stream, and no job has a rate_per_s"),
     ],
 )
@@ -275,6 +287,32 @@ OTHERWISE = {
 def test_bad_data(kind: type, fields: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=f"^{re.escape(sentence)}$"):
         kind(**OTHERWISE[kind] | fields)
+
+
+@pytest.mark.parametrize(
+    ("device", "objective", "use"),
+    [
+        (FAST, "energy", "the objective energy"),
+        (replace(FAST, power_cap_w=300.0), "makespan", "the device's power cap"),
+    ],
+)
+def test_who_needs_an_unknown_power_is_said(device: Device, objective: str, use: str) -> None:
+    with pytest.raises(Refused, match=f"fast: {use} needs its power, which is .*: give power_w in an estimate$"):
+        place([ONCE], [device], [ESTIMATE], objective)  # type: ignore[arg-type]
+
+
+def test_the_text_has_readable_units_and_each_figure_once() -> None:
+    estimates = [Estimate("net", "fast", 1, time(1e-3), 10, 50.0), Estimate("net", "slow", 1, time(3e-3), 10, 20.0)]
+    assert str(place([ONCE, replace(CAMERA, rate_per_s=300.0)], [FAST, SLOW], estimates)).splitlines() == [
+        "night: fast/0, batch 1, from 0 s to 10 ms",
+        "cam: slow/0, batch 1, latency 3 ms without waiting",
+        "makespan: 10 ms, proven to be the least",
+        "energy 64,800.5 J, latency 3 ms",
+        "busy: fast/0 100%, slow/0 90%",
+        "limited by device fast/0, which finishes last",
+        "if night takes more than 3x its estimated time, device slow with batch 1 is better",
+        "if cam takes more than 1.11x its estimated time, slow/0 is too slow for its streams",
+    ]
 
 
 def test_a_placement_goes_to_json_and_to_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,13 @@ def model() -> Model:
 def test_only_what_is_missing_is_predicted(model: Model) -> None:
     asked = [(each.key, each.batch, each.device.name) for each in missing(JOBS, DEVICES, MEASURED, {"net"})]
     assert asked == [("net", 1, "fast"), ("net", 1, "a100"), ("net", 4, "fast")]
-    known = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
+    known, _ = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
     assert known[:2] == tuple(MEASURED)
     assert [(each.key, each.batch, each.device) for each in known[2:]] == asked
 
 
 def test_an_estimate_is_what_predict_says(model: Model) -> None:
-    (_, _, first, *_) = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
+    (_, _, first, *_), _ = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
     found = cw.predict(model.module, model.example, device="h200", batch=1, precision="fp16")
     assert (first.time_us, first.memory_bytes) == (found.time_us, found.memory_bytes)
 
@@ -46,6 +47,19 @@ def test_jobs_are_placed_by_predictions(model: Model) -> None:
     placed = cw.place(JOBS, DEVICES, MEASURED, models={"net": tuple(model)})
     assert {each.job.name: each.instances for each in placed.assigned}["other"] == ("fast/0",)
     assert placed.proven
+
+
+def test_a_device_whose_predictions_rest_on_its_data_sheet_is_named_once(model: Model) -> None:
+    placed = cw.place(JOBS, DEVICES, MEASURED, models={"net": tuple(model)})
+    (note,) = placed.notes
+    assert re.match(
+        r"predictions for a100 \(NVIDIA A100.*\) rest on its data sheet, and may be wrong by a factor of \d.*: give "
+        r"measured times \(`estimates=`, or tables \[\[estimate\]\]\), or run `convwright sample` and `convwright ",
+        note,
+    )
+    assert note in str(placed).splitlines()
+    assert placed.to_json()["notes"] == [note]
+    assert not cw.place(JOBS, DEVICES[:1], MEASURED[:1], models={"net": tuple(model)}).notes
 
 
 def test_without_a_model_or_an_estimate_the_job_is_named(model: Model) -> None:

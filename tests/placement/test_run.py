@@ -130,7 +130,11 @@ def test_what_no_worker_is_left_for_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_cannot_run_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "WORKERS_S", 0.1)
     jobs, address = [Job("short", "net", (4,), images=4)], f"tcp://127.0.0.1:{free_port()}"
-    with pytest.raises(BadInput, match=r"^job 'short' cannot run: no model is given for its key 'net'$"):
+    with pytest.raises(
+        BadInput,
+        match=r"^job 'short' cannot run: no model is given for its key 'net': give one "
+        r"\(`models=`, or a table \[\[model\]\]\)$",
+    ):
         run_jobs(jobs, DEVICES, ESTIMATES, cluster=address, models={})
     monkeypatch.setattr(run_module, "_CONNECTING_S", 0.2)
     with pytest.raises(BadInput, match=f"^no Dask scheduler answers at {address}: "):

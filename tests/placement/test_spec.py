@@ -83,7 +83,11 @@ def test_a_file(tmp_path: Path) -> None:
             "low = 2500.0",
             ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu'",
         ),
-        ("[[device]]", "[[machine]]", ", line 16 has 'machine'; known tables are job, device, model and estimate"),
+        (
+            "[[device]]",
+            "[[machine]]",
+            ", line 16: 'machine' is not known; the tables are [[job]], [[device]], [[model]] and [[estimate]]",
+        ),
         ("images = 1000", "images = ", " is not TOML: Invalid value (at line 6, column 10)"),
     ],
 )

@@ -9,6 +9,8 @@ import typer
 
 from convwright.cli.choices import PlacementAim
 from convwright.cli.store_path import StorePath
+from convwright.errors import BadInput
+from convwright.wording.pictures import picture_path
 
 if TYPE_CHECKING:
     from convwright.placement.spec import Spec
@@ -37,11 +39,13 @@ def place(
         ),
     ] = None,
     wait: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", help="In the simulation, how long an image waits at most for its batch to fill."
+            metavar="SECONDS",
+            help="With --simulate, how long an image waits at most for its batch to fill.",
+            show_default="0",
         ),
-    ] = 0.0,
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +54,10 @@ def place(
             show_default=False,
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="With --run, how long each job and each stream runs at most.")] = 10.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="With --run, how long each job and each stream runs at most.", show_default="10"),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the schedule to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
@@ -66,15 +73,17 @@ def place(
     work of a lost worker is placed again.
     """
     from convwright import placement, strict_json
+    from convwright.placement.placement import seconds_text
     from convwright.placement.question import Objective
     from convwright.report.words.progress import progress_bar
 
+    _check(run, simulate=simulate, wait=wait, seconds=seconds, picture=picture)
     given, aim = placement.read_spec(spec), Objective(objective)
     if run is not None:
         with progress_bar(PREDICTING) as bar:
             came = placement.run_jobs(
                 given.jobs, given.devices, given.estimates, aim, cluster=run, models=_models(given, every=True),
-                seconds=seconds, store=store, progress=bar, gap=gap, limit_s=limit,
+                seconds=10.0 if seconds is None else seconds, store=store, progress=bar, gap=gap, limit_s=limit,
             )  # fmt: skip
         print(strict_json.dumps(came.to_json()) if as_json else came)
         return
@@ -83,19 +92,36 @@ def place(
             given.jobs, given.devices, given.estimates, aim, models=_models(given), store=store, progress=bar,
             gap=gap, limit_s=limit,
         )  # fmt: skip
-    queues = None if simulate is None else placement.simulate(found, seconds=simulate, wait_limit_s=wait)
+    queues = None if simulate is None else placement.simulate(found, seconds=simulate, wait_limit_s=wait or 0.0)
     if picture is not None:
         placement.draw(found, picture)
     if as_json:
         print(strict_json.dumps(found.to_json() | ({} if queues is None else {"simulated": queues.to_json()})))
         return
     print(found)
+    if picture is not None:
+        print(f"schedule drawn to {picture}")
     for each in () if queues is None else queues.streams:
         late = "" if each.late is None else f", {each.late:.1%} late"
         print(
-            f"{each.job} in a simulation of {simulate:g} s: half of the images within {each.p50_s:.4g} s, 99 % within "
-            f"{each.p99_s:.4g} s{late}, {each.mean_batch:.3g} in a batch"
+            f"{each.job} in a simulation of {simulate:g} s: half of the images within {seconds_text(each.p50_s)}, 99 % "
+            f"within {seconds_text(each.p99_s)}{late}, {each.mean_batch:.3g} in a batch"
         )
+
+
+def _check(
+    run: str | None, *, simulate: float | None, wait: float | None, seconds: float | None, picture: Path | None
+) -> None:
+    """Refuse options that would be ignored, before anything is predicted."""
+    if wait is not None and simulate is None:
+        raise BadInput("--wait is of a simulation: give --simulate SECONDS too, or leave it out")
+    if seconds is not None and run is None:
+        raise BadInput("--seconds limits a run: give --run ADDRESS too, or leave it out")
+    for option, value in (("--simulate", simulate), ("--picture", picture)):
+        if run is not None and value is not None:
+            raise BadInput(f"{option} is of a placement that does not run: leave out --run or {option}")
+    if picture is not None:
+        picture_path(picture)
 
 
 def _models(given: Spec, *, every: bool = False) -> dict[str, tuple[Any, ...]]:

@@ -35,7 +35,7 @@ def _last(question: Question, solved: Solved) -> Iterator[Binding]:
     end = makespan(solved.placed)
     for (device, number), ways in sorted(by_instance(solved.placed).items()):
         if sum(way.busy_s for way in ways if not way.share) >= end * (1 - SAME):
-            yield Binding(f"device {device}/{number}, which is done last", None)
+            yield Binding(f"device {device}/{number}, which finishes last", None)
 
 
 def _easier(question: Question) -> Iterator[tuple[str, Question]]:
@@ -47,7 +47,7 @@ def _easier(question: Question) -> Iterator[tuple[str, Question]]:
     for place, device in enumerate(question.devices):
         changes = [
             (f"the memory of device {device.name!r}", replace(device, memory_bytes=2**62)),
-            (f"the count of device {device.name!r}, were there one more", replace(device, count=device.count + 1)),
+            (f"the count of device {device.name!r}", replace(device, count=device.count + 1)),
         ]
         if device.power_cap_w is not None:
             changes.append((f"the power cap of device {device.name!r}", replace(device, power_cap_w=1e18)))

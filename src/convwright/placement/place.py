@@ -19,7 +19,7 @@ from convwright.placement.jobs import Job
 from convwright.placement.placed import by_instance, cost, energy, latency, makespan, times
 from convwright.placement.placement import Assigned, Placement, Run
 from convwright.placement.predicted import Model, with_predictions
-from convwright.placement.question import Objective, Question, check_question
+from convwright.placement.question import Objective, Question, check_question, every
 from convwright.placement.sensitivity import doubts, margins
 from convwright.placement.solve import OutOfTime, Solved, solve
 
@@ -66,14 +66,15 @@ def place(
     >>> found.makespan_s, [run.end_s for run in found.runs]
     (1.0, [1.0, 0.5])
     """
-    jobs, devices = tuple(jobs), tuple(devices)
+    jobs, devices = every("jobs", jobs, Job), every("devices", devices, Device)
+    estimates, notes = every("estimates", estimates, Estimate), tuple[str, ...]()
     if models:
-        known = {key: Model(*model) for key, model in models.items()}
-        estimates = with_predictions(jobs, devices, estimates, known, store=store, progress=progress)
+        modules = {key: Model(*model) for key, model in models.items()}
+        estimates, notes = with_predictions(jobs, devices, estimates, modules, store=store, progress=progress)
     begun = perf_counter()
     limits = tuple((one_of(Objective, "at_most", name), limit) for name, limit in (at_most or {}).items())
     target = one_of(Objective, "objective", objective)
-    question = Question(jobs, devices, tuple(estimates), target, limits, utilisation, period_s)
+    question = Question(jobs, devices, estimates, target, limits, utilisation, period_s)
     check_question(question)
     check_not_below_0("gap", gap)
     check_above_0("limit_s", limit_s)
@@ -83,7 +84,7 @@ def place(
         raise Refused(f"no placement of {len(question.jobs)} jobs was found in {limit_s:g} s") from None
     if solved is None:
         raise Refused(why_infeasible(question))
-    found = placement_of(question, solved)
+    found = replace(placement_of(question, solved), notes=notes)
     if not explain:
         return found
     if not found.proven:

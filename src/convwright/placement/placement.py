@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from convwright.core.record import Record
@@ -11,6 +12,7 @@ from convwright.placement.jobs import Job
 from convwright.placement.question import Objective
 from convwright.placement.ways import Way
 
+_SEEN = 1.005  # a smaller factor prints as 1
 SAME = 1e-6  # relative difference of objectives that the solver cannot distinguish
 
 
@@ -69,7 +71,8 @@ class Placement(Record):
     ``utilisation`` is the share of time that an instance is busy: with streams, or with one-off jobs until the
     makespan. ``energy_j`` and ``cost`` are None if an estimate has no power or a device no price, ``latency_s`` if no
     job is a stream. ``binds``, ``margins`` and ``measure_first`` are None if there was no time to find them, or if the
-    placement is not proven to be the best. A job missing in ``margins`` had no time left.
+    placement is not proven to be the best. A job missing in ``margins`` had no time left. ``notes`` names the devices
+    whose predictions are rough.
     """
 
     _PROPERTIES: ClassVar = ("gap",)
@@ -87,6 +90,7 @@ class Placement(Record):
     binds: tuple[Binding, ...] | None = None
     margins: tuple[Margin, ...] | None = None
     measure_first: tuple[Doubt, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -115,29 +119,64 @@ class Placement(Record):
         return "\n".join((*self._jobs(), *self._sums(), *self._reasons()))
 
     def _jobs(self) -> Iterator[str]:
-        times = {run.job: f", {run.start_s:.6g} to {run.end_s:.6g} s" for run in self.runs}
+        times = {run.job: f", from {seconds_text(run.start_s)} to {seconds_text(run.end_s)}" for run in self.runs}
         for each in self.assigned:
-            latency = "" if each.way.latency_s is None else f", latency {each.way.latency_s:.6g} s without waiting"
+            latency = each.way.latency_s
+            waits = "" if latency is None else f", latency {seconds_text(latency)} without waiting"
             where = f"{', '.join(each.instances)}, batch {each.way.batch}"
-            yield f"{each.job.name}: {where}{times.get(each.job.name, '')}{latency}"
+            yield f"{each.job.name}: {where}{times.get(each.job.name, '')}{waits}"
 
     def _sums(self) -> Iterator[str]:
-        yield f"{self.objective}: {self.value:.6g}, no placement below {self.bound:.6g} (gap {self.gap:.2%})"
-        figures = (
-            ("makespan", self.makespan_s, "s"),
-            ("energy", self.energy_j, "J"),
-            ("cost", self.cost, ""),
-            ("latency", self.latency_s, "s"),
-        )
-        known = (f"{name} {figure:.6g} {unit}".rstrip() for name, figure, unit in figures if figure is not None)
-        yield ", ".join(known)
+        least = "proven to be the least" if self.proven else f"at least {self._text(self.bound)} (gap {self.gap:.2%})"
+        yield f"{self.objective}: {self._text(self.value)}, {least}"
+        others = ((each, self.figure(each)) for each in Objective if each is not self.objective)
+        known = [f"{name} {figure_text(name, figure)}" for name, figure in others if figure is not None]
+        if known:
+            yield ", ".join(known)
         yield "busy: " + ", ".join(f"{instance} {part:.0%}" for instance, part in self.utilisation)
 
     def _reasons(self) -> Iterator[str]:
         for limit in self.binds or ():
-            without = "" if limit.value is None else f"; without it {self.objective} is {limit.value:.6g}"
-            yield f"bound by {limit.what}{without}"
+            easier = "with one more" if limit.what.startswith("the count") else "without it"
+            gain = "" if limit.value is None else f": {easier}, {self.objective} is {self._text(limit.value)}"
+            yield f"limited by {limit.what}{gain}"
         for margin in self.margins or ():
-            yield f"{margin.job} may take {margin.factor:.4g} times as long: {margin.then}"
+            yield _margin_text(margin)
         for doubt in self.measure_first or ():
-            yield f"to measure: {doubt.job} on {doubt.device}, worth {doubt.gain:.4g} at most"
+            gain = "it decides whether all jobs fit" if doubt.gain == inf else f"up to {self._text(doubt.gain)} less"
+            yield f"measure {doubt.job} on {doubt.device} first: {self.objective} may become {gain}"
+        yield from self.notes
+
+    def _text(self, value: float) -> str:
+        return figure_text(self.objective, value)
+
+
+def figure_text(objective: Objective, value: float) -> str:
+    """A value of an objective with its unit.
+
+    >>> figure_text(Objective.MAKESPAN, 204.5371), figure_text(Objective.ENERGY, 147525.0)
+    ('204.54 s', '147,525 J')
+    """
+    if objective is Objective.COST:
+        return f"{value:.6g}"
+    return f"{value:,.6g} J" if objective is Objective.ENERGY else seconds_text(value)
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in a readable unit.
+
+    >>> seconds_text(7.65734e-05), seconds_text(0.0100778), seconds_text(8.31811), seconds_text(0.0)
+    ('76.57 µs', '10.08 ms', '8.32 s', '0 s')
+    """
+    if not seconds:
+        return "0 s"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.4g} µs"
+    return f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def _margin_text(margin: Margin) -> str:
+    if margin.factor == inf:
+        return f"{margin.job}: {margin.then}"
+    longer = f"more than {margin.factor:.3g}x its estimated time" if margin.factor >= _SEEN else "longer than estimated"
+    return f"if {margin.job} takes {longer}, {margin.then}"

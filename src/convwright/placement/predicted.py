@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +14,15 @@ from convwright.placement.jobs import Job
 if TYPE_CHECKING:
     from torch import nn
 
+    from convwright.core.finding import Interval
+    from convwright.engine.network_prediction import NetworkPrediction
     from convwright.store.store import Store
     from convwright.wording.progress import Progress
+
+
+_MOST_ROUGH = 0.5  # the share of a prediction's time above which a note says that it is rough
+
+_UNLIKE = "are of layers unlike all that its model has learned from"
 
 
 class Model(NamedTuple):
@@ -23,6 +31,21 @@ class Model(NamedTuple):
     module: nn.Module
     example: Any
     precision: str | None = None
+
+
+class Known(NamedTuple):
+    """Given and predicted estimates. ``notes`` has a sentence for each device whose predictions are rough."""
+
+    estimates: tuple[Estimate, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Predicted(NamedTuple):
+    """The prediction of an engine; ``is_learned`` says that a model of the device's times gave it."""
+
+    estimate: Estimate
+    found: NetworkPrediction
+    is_learned: bool
 
 
 class Asked(NamedTuple):
@@ -41,11 +64,14 @@ def with_predictions(
     *,
     store: Store | Path | str | None = None,
     progress: bool | Progress | None = None,
-) -> tuple[Estimate, ...]:
+) -> Known:
     """The given estimates, and predictions of all others that jobs with a model may need. Nothing runs."""
     given = tuple(estimates)
     asked = list(missing(jobs, devices, given, models))
-    return (*given, *_predicted(asked, models, store, progress)) if asked else given
+    if not asked:
+        return Known(given)
+    found = list(_predicted(asked, models, store, progress))
+    return Known((*given, *(each.estimate for each in found)), tuple(_notes(found)))
 
 
 def missing(
@@ -60,12 +86,13 @@ def missing(
 
 def _predicted(
     asked: list[Asked], models: Mapping[str, Model], store: Store | Path | str | None, progress: bool | Progress | None
-) -> Iterator[Estimate]:
+) -> Iterator[Predicted]:
     from convwright.core.policy import Policy
     from convwright.engine.export.inputs import check_evaluates, inputs_of
     from convwright.engine.predict import with_batch
     from convwright.engine.predicting import Capture, captured, planned
     from convwright.measuring.hardware.machine import device_facts
+    from convwright.prediction.models import Origin, served
     from convwright.tuning.session import using
     from convwright.wording.progress import progress_to
 
@@ -80,5 +107,29 @@ def _predicted(
                 captures = {(key, batch): captured(module, with_batch(inputs_of(example), batch), precision)}
             found = planned(captures[key, batch], facts[device.name], Policy(), kept).prediction
             watts = None if found.power_w is None else found.power_w.value
-            yield Estimate(key, device.name, batch, found.time_us, found.memory_bytes, watts)
+            estimate = Estimate(key, device.name, batch, found.time_us, found.memory_bytes, watts)
+            is_learned = served(facts[device.name], kept.path).origin is not Origin.DATA_SHEET
+            yield Predicted(estimate, found, is_learned)
     tell(len(asked), len(asked), "")
+
+
+def _notes(predicted: Iterable[Predicted]) -> Iterator[str]:
+    """A sentence for each device with predictions of which most is rough."""
+    rough: dict[str, list[Predicted]] = {}
+    for each in predicted:
+        if each.found.rough_share > _MOST_ROUGH:
+            rough.setdefault(each.estimate.device, []).append(each)
+    for device, several in rough.items():
+        first, factor = several[0], max(_factor(each.estimate.time_us) for each in several)
+        kind = "" if first.found.device == device else f" ({first.found.device})"
+        why = _UNLIKE if first.is_learned else "rest on its data sheet"
+        wrong = "be far too short" if factor == inf else f"be wrong by a factor of {factor:.2g}"
+        yield (
+            f"predictions for {device}{kind} {why}, and may {wrong}: give measured times (`estimates=`, or tables "
+            "[[estimate]]), or run `convwright sample` and `convwright learn` on that device"
+        )
+
+
+def _factor(time_us: Interval) -> float:
+    """How many times too long or too short a time may be."""
+    return max(time_us.high / time_us.value, time_us.value / time_us.low)

@@ -6,12 +6,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from convwright.errors import BadInput
 from convwright.naming import check_above_0
 from convwright.placement.devices import Device
 from convwright.placement.estimates import Estimate
 from convwright.placement.jobs import Job
+
+_Given = TypeVar("_Given", Job, Device, Estimate)
+_EXAMPLES: dict[type, str] = {
+    Job: 'a Job, such as Job("night", "net", (8,), images=1000)',
+    Device: 'a Device with its memory, such as Device("h200", 141 * 10**9)',
+    Estimate: 'an Estimate, such as Estimate("net", "h200", 8, Interval(2000.0, 1900.0, 2100.0), 10**9)',
+}
 
 
 class Objective(StrEnum):
@@ -49,6 +57,21 @@ class Question:
     @property
     def instance_count(self) -> int:
         return sum(device.count for device in self.devices)
+
+
+def every(argument: str, given: object, kind: type[_Given]) -> tuple[_Given, ...]:
+    """The items of an argument, all of one kind.
+
+    >>> every("devices", [Device("h200", 141 * 10**9)], Device)[0].name
+    'h200'
+    """
+    if isinstance(given, str | kind) or not isinstance(given, Iterable):
+        raise BadInput(f"`{argument}` must be a list of {kind.__name__}, got {given!r}")
+    items = tuple(given)
+    for each in items:
+        if not isinstance(each, kind):
+            raise BadInput(f"`{argument}` must hold {_EXAMPLES[kind]}, got {each!r}")
+    return items
 
 
 def check_question(question: Question) -> None:

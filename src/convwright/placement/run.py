@@ -24,7 +24,7 @@ from convwright.placement.jobs import Job
 from convwright.placement.place import place
 from convwright.placement.placement import Assigned, Placement
 from convwright.placement.predicted import Model, with_predictions
-from convwright.placement.question import Objective
+from convwright.placement.question import Objective, every
 from convwright.wording.progress import progress_to
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Execution(Record):
 
     def _lines(self) -> Iterator[str]:
         yield from map(str, self.ran)
+        yield from self.placements[0].notes if self.placements else ()
         if self.lost:
             yield f"lost: {', '.join(self.lost)}; what was left was placed anew, {len(self.placements) - 1} times"
         if self.left:
@@ -101,13 +102,17 @@ def run_jobs(
     stream after ``seconds``. Images are zeros, and nothing is moved. If a worker is lost, the remaining work is placed
     again on the others, with the time that is left until each deadline. ``options`` are options of ``place``.
     """
-    jobs, devices = tuple(jobs), tuple(devices)
+    jobs, devices = every("jobs", jobs, Job), every("devices", devices, Device)
+    estimates = every("estimates", estimates, Estimate)
     check_above_0("seconds", seconds)
     for job in jobs:
         if job.key not in models:
-            raise BadInput(f"job {job.name!r} cannot run: no model is given for its key {job.key!r}")
+            raise BadInput(
+                f"job {job.name!r} cannot run: no model is given for its key {job.key!r}: give one "
+                "(`models=`, or a table [[model]])"
+            )
     known = {key: Model(*model) for key, model in models.items()}
-    estimates = with_predictions(jobs, devices, estimates, known, store=store, progress=progress)
+    estimates, notes = with_predictions(jobs, devices, estimates, known, store=store, progress=progress)
     try:
         client = connect(cluster, _CONNECTING_S)
     except OSError as error:
@@ -128,13 +133,14 @@ def run_jobs(
                 there = [replace(each, count=len(workers[each.name])) for each in devices if workers[each.name]]
                 names = {each.name for each in there}
                 of_them = [each for each in estimates if each.device in names]
-                placements.append(place(in_time, there, of_them, objective, explain=False, **options))
+                found = place(in_time, there, of_them, objective, explain=False, **options)
+                placements.append(replace(found, notes=notes))
             except Refused as refused:
                 if not placements:
                     raise
                 reason = str(refused)
             else:
-                for name in course.follow(placements[-1], workers):
+                for name in course.follow(found, workers):
                     del left[name]
         tell(len(jobs), len(jobs), "")
     return Execution(tuple(course.ran), tuple(course.lost), tuple(placements), tuple(left), reason)

@@ -47,7 +47,7 @@ def _margin(
     limits = [*_limits(question, solved.placed, each)]
     if other is not None:
         instead = next(placed.way for placed in other.placed if placed.way.job == job)
-        words = f"{instead.device} with batch {instead.batch} is better"
+        words = f"device {instead.device} with batch {instead.batch} is better"
         limits.append((_until_worse(question, solved.placed, each, other.value), words))
     factor, then = min(limits, default=(inf, "nothing is better, however long it takes"))
     if factor == inf:
@@ -64,9 +64,9 @@ def _limits(question: Question, placed: Sequence[Placed], each: Placed) -> Itera
         share = way.share * way.run_s / way.busy_s
         for instance in each.instances:
             spare = question.utilisation - sum(other.share for other in ways_on[instance])
-            yield 1 + max(0.0, spare) / share, f"{instance[0]}/{instance[1]} is busy all the time that it may be"
+            yield 1 + max(0.0, spare) / share, f"{instance[0]}/{instance[1]} is too slow for its streams"
         if deadline is not None and way.latency_s is not None:
-            yield 1 + (deadline - way.latency_s) / way.run_s, "its deadline is missed"
+            yield 1 + (deadline - way.latency_s) / way.run_s, "it misses its deadline"
     else:
         yield from _deadlines_missed(jobs, in_order(question, by_instance(placed)[each.instances[0]]), way)
     for objective, limit in question.at_most:
@@ -81,7 +81,7 @@ def _deadlines_missed(jobs: Mapping[str, Job], order: Sequence[Way], way: Way) -
         now, late = now + other.busy_s, late or other == way
         deadline = jobs[other.job].deadline_s
         if late and deadline is not None:
-            yield 1 + (deadline - now) / way.run_s, f"the deadline of {other.job} is missed"
+            yield 1 + (deadline - now) / way.run_s, f"{other.job} misses its deadline"
 
 
 def _until_worse(question: Question, placed: Sequence[Placed], each: Placed, value: float) -> float:

@@ -78,7 +78,8 @@ def parse_spec(text: str, name: str = "the text") -> Spec:
     for kind, given in tables.items():
         if kind not in _KINDS:
             raise BadInput(
-                f"{name}{_line(text, kind, 0)} has {kind!r}; known tables are job, device, model and estimate"
+                f"{name}{_line(text, kind, 0)}: {kind!r} is not known; the tables are [[job]], [[device]], [[model]] "
+                "and [[estimate]]"
             )
         if not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
             raise BadInput(f"{name}{_line(text, kind, 0)}: {kind} must be tables, each under [[{kind}]]")
@@ -144,4 +145,8 @@ def _line(text: str, word: str, number: int, key: str = "") -> str:
             seen = seen if seen < number else number + 1
         elif seen == number and key and re.match(rf"\s*\"?{re.escape(key)}\"?\s*[.=]", line):
             return f", line {place}"
+    if found is None and word not in _KINDS:
+        start = re.compile(rf"\s*{re.escape(word)}\s*=")
+        keys = (place for place, line in enumerate(text.splitlines(), 1) if start.match(line))
+        found = next(keys, None)
     return f", table {word} {number + 1}" if found is None else f", line {found}"

@@ -110,7 +110,9 @@ def _too_large(question: Question, device: Device, estimate: Estimate) -> Reject
         reason = f"needs {needed:,} bytes of memory where there are {device.memory_bytes:,}"
         return Rejected(device.name, Hurdle.MEMORY, needed, reason)
     if power is None and (cap is not None or question.needs(Objective.ENERGY)):
-        return Rejected(device.name, Hurdle.POWER, 0.0, "its power is not known, which the cap needs")
+        use = "the objective energy" if cap is None else "the device's power cap"
+        reason = f"{use} needs its power, which is neither given nor predicted: give power_w in an estimate"
+        return Rejected(device.name, Hurdle.POWER, 0.0, reason)
     if power is not None and cap is not None and power > cap:
         return Rejected(device.name, Hurdle.CAP, power, f"needs {power:g} W where the cap is {cap:g} W")
     return None
@@ -161,7 +163,10 @@ def why_nowhere(question: Question, job: Job) -> str:
     hurdles = {each.hurdle for each in rejected}
     if not rejected:
         batches = ", ".join(map(str, job.batches))
-        return f"job {job.name!r} runs nowhere: there is no estimate of {job.key!r} with batch {batches} on any device"
+        return (
+            f"job {job.name!r} runs nowhere: there is no estimate of {job.key!r} with batch {batches} on any device; "
+            f"give one (`estimates=`, or a table [[estimate]]), or a model to predict it (`models=`, or [[model]])"
+        )
     if hurdles == {Hurdle.MEMORY}:
         most = max(device.memory_bytes for device in question.devices)
         least = min(each.figure for each in rejected)
