@@ -327,10 +327,10 @@ def test_only_weights_that_fit_are_taken(tmp_path: Path) -> None:
         (nn.Sequential(nn.ReLU(), nn.Conv2d(4, 8, 3)), "`0.weight` of fp32 .*, and it has none"),
     ):  # fmt: skip
         with pytest.raises(BadInput, match=said):
-            made.update(other)
+            made.update(other.eval())
     made.save(tmp_path)
     with pytest.raises(BadInput, match="an engine from a folder"):
-        load(tmp_path, "cpu").update(nn.Sequential(nn.Conv2d(4, 8, 3)))
+        load(tmp_path, "cpu").update(nn.Sequential(nn.Conv2d(4, 8, 3)).eval())
 
 
 def test_a_clone_has_memory_of_its_own_and_the_same_weights() -> None:

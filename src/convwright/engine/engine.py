@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -16,9 +15,11 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.blueprint import Blueprint
+from convwright.engine.export.inputs import check_evaluates
 from convwright.engine.inspecting.comparison import Comparison, step_errors
-from convwright.engine.inspecting.explained import explained
+from convwright.engine.inspecting.explained import expected, explained
 from convwright.engine.inspecting.profile import Profile
+from convwright.engine.not_a_module import NotAModule
 from convwright.engine.running.arena import Arena
 from convwright.engine.running.eager_peak import eager_peaks
 from convwright.engine.running.failure import OnFailure, is_pytorchs
@@ -31,7 +32,7 @@ from convwright.engine.running.step_times import step_times
 from convwright.engine.running.undisturbed import undisturbed
 from convwright.engine.running.weights import Weights
 from convwright.engine.saving.kernels_file import kernels_written
-from convwright.engine.saving.saved import save
+from convwright.engine.saving.saved import folder_of, save
 from convwright.engine.saving.user_kernels import unlike, user_kernels
 from convwright.engine.structure import filled
 from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
@@ -41,7 +42,7 @@ from convwright.shortage import needing
 from convwright.tensors import torch_dtype
 
 
-class Engine:
+class Engine(NotAModule):
     """A network planned for one input shape. Call it like the model.
 
     Only one thread runs it at a time; others wait. ``clone`` gives an engine that can run concurrently.
@@ -91,7 +92,7 @@ class Engine:
         self._weights, self._program, self._fixed = weights, program, fixed
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in new memory, without gradients."""
+        """The model's outputs for these inputs, in new memory, without gradients, even if an input requires them."""
         is_flat = all(type(each) is Tensor for each in inputs)
         given = list(inputs) if is_flat else torch_api.flatten(inputs)[0]
         self._check(given)
@@ -164,16 +165,23 @@ class Engine:
         Engines in one ``arena`` run one at a time."""
         with self.turn:
             self._program.arena.join()
-            other = copy(self)
+            other = object.__new__(Engine)
+            vars(other).update(vars(self))
             other._wire(self._weights, arena)
         return other
 
     def update(self, model: nn.Module) -> None:
         """Copy the current weights of ``model``, which must be the model that the engine was made from, or one with the
-        same parameters. Nothing is searched again. On a GPU this waits for running work. ``input`` and ``output`` are
-        new tensors afterwards."""
+        same parameters, in evaluation mode. Nothing is searched again. An engine from a folder refuses, since it has
+        the weights of the plan alone. On a GPU this waits for running work. ``input`` and ``output`` are new tensors
+        afterwards."""
+        check_evaluates(model)
         if self._origin is None:
-            raise BadInput("an engine from a folder cannot update its weights: build it again from the model")
+            raise BadInput(
+                "an engine from a folder cannot update its weights, since the folder holds the weights of the plan and "
+                "not of the model: update the engine in the process that planned it and save it again, or plan the "
+                "model again"
+            )
         constants = self._origin.network(model).constants
         with self.turn:
             if self.device.type == "cuda":
@@ -198,7 +206,7 @@ class Engine:
         if (missing := unlike(self._user_kernels)) is not None:
             raise Refused(f"the engine runs {missing}")
         made = self.blueprint
-        save(Path(folder), made, self.facts, kernels_written([made], self.facts) if kernels else None)
+        save(folder_of(folder), made, self.facts, kernels_written([made], self.facts) if kernels else None)
 
     def explain(self) -> str:
         """A table of the steps: candidate, layout, time, and the least time that the device needs."""
@@ -284,6 +292,9 @@ class Engine:
             if tensor.device != self.device and tensor.device.type != self.device.type:
                 return f"`{name}` must be on {self.device}, got one on {tensor.device}"
         return None
+
+    def __repr__(self) -> str:
+        return f"<Engine: {len(self.assignment.steps)} steps on {self.facts.key}, {expected(self.assignment)}>"
 
     def _check(self, given: Sequence[Any]) -> None:
         reason = self.objection(given)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from convwright import strict_json
+from convwright.api.finding import refuse_ignored
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
@@ -20,6 +21,7 @@ from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.buckets.bucketed_files import WHOLE, parts_of
 from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
+from convwright.engine.export.inputs import policy_of
 from convwright.engine.network import Network
 from convwright.engine.replanned import replanned
 from convwright.engine.running.failure import OnFailure
@@ -37,6 +39,7 @@ from convwright.engine.saving.saved import (
     checksum,
     digest,
     fingerprints,
+    folder_of,
     safetensors,
 )
 from convwright.engine.saving.user_kernels import unlike
@@ -84,7 +87,10 @@ def load(
     ``optimize``.
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
-    on_failure, folder = one_of(OnFailure, "on_failure", on_failure), Path(folder)
+    on_failure, folder = one_of(OnFailure, "on_failure", on_failure), folder_of(folder)
+    policy, ignored = policy_of(policy), {"policy": policy, "store": store is not None, "mode": mode is not Mode.QUICK}
+    if on_change is OnChange.REFUSE:
+        refuse_ignored(ignored, '`load` plans nothing without on_change="replan"')
     plan = _plan(folder)
     facts = _home(plan) if device is None else device_facts(device)
     parts = _read(folder, parts_of, plan, _constants(folder, plan))
@@ -109,7 +115,7 @@ def load(
             network = _read(folder, _network, data, constants, facts)
             structure = _read(folder, _structure, data, len(network.graph.outputs))
             anew[bucket] = replanned(
-                network, structure, facts, policy or Policy(), mode, kept, on_failure
+                network, structure, facts, policy, mode, kept, on_failure
             ).blueprint  # fmt: skip
     return _ready(anew, plan, facts, on_failure)
 

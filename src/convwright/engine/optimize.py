@@ -18,7 +18,7 @@ from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_bucket
 from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
-from convwright.engine.export.inputs import check_evaluates, inputs_of
+from convwright.engine.export.inputs import check_evaluates, inputs_of, policy_of
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, planned_in_parts
@@ -134,7 +134,8 @@ def optimize(
     >>> bool(torch.allclose(engine(x), model(x), atol=1e-5))
     True
     """
-    mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy or Policy()
+    check_evaluates(model)
+    mode, policy = one_of(Mode, "mode", mode, but=Mode.OFF), policy_of(policy)
     asked, budget = Asked.of(precision, samples, max_output_error, policy, partial=partial), checked(memory_budget)
     on_failure = one_of(OnFailure, "on_failure", on_failure)
     if partial and budget is not None:
@@ -147,7 +148,6 @@ def optimize(
     if plan_only:
         ignored = {"partial": partial, "buckets": buckets, "samples": samples, "mode": mode is Mode.FULL}
         refuse_ignored(ignored, "plan_only=True plans the whole model for one size and runs nothing")
-        check_evaluates(model)
         with using(store) as kept:
             planned = planned_engine(
                 model, inputs, device, policy, kept, precision=precision, memory_budget=budget, progress=tell
@@ -184,7 +184,7 @@ def _planned(
     memory_budget: int | None, on_failure: OnFailure,
 ) -> Engine:  # fmt: skip
     tensors, _ = torch_api.flatten(inputs)
-    check_evaluates(model)
+    check_evaluates(model)  # a part of a model may be in another mode than the whole
     if any(each.is_meta for each in tensors):
         raise BadInput('the example is on "meta", where nothing runs: give real tensors, or set plan_only=True')
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.engine.engine import Engine
+from convwright.engine.export.inputs import check_evaluates
+from convwright.engine.not_a_module import NotAModule
 from convwright.errors import Refused
 from convwright.notebook import Lines
 
@@ -19,7 +21,7 @@ _CONVOLUTIONS = (
 _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
 
 
-class PartialEngine:
+class PartialEngine(NotAModule):
     """A model with engines in place of submodules; ``engines`` maps their paths to them. Call it like the model.
 
     Everything else belongs to the model, so later changes of those weights take effect. If an engine's input has other
@@ -39,8 +41,12 @@ class PartialEngine:
         """The table of steps of each engine."""
         return Lines("\n\n".join(f"{path}:\n{engine.explain()}" for path, engine in self.engines.items()))
 
+    def __repr__(self) -> str:
+        return f"<PartialEngine: engines for {', '.join(self.engines)}>"
+
     def update(self, model: nn.Module) -> None:
         """Copy to each engine the current weights of its submodule of ``model``."""
+        check_evaluates(model)
         for path, engine in self.engines.items():
             engine.update(model.get_submodule(path))
 

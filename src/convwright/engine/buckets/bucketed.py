@@ -21,6 +21,7 @@ from convwright.engine.buckets.buckets import Bucket, Shapes, bucket_of, bucket_
 from convwright.engine.engine import Engine
 from convwright.engine.inspecting.comparison import Comparison
 from convwright.engine.inspecting.profile import Profile
+from convwright.engine.not_a_module import NotAModule
 from convwright.engine.running.arena import Arena
 from convwright.engine.running.failure import OnFailure
 from convwright.engine.running.memory_report import MemoryReport
@@ -29,6 +30,7 @@ from convwright.engine.running.shared import Shared
 from convwright.engine.running.undisturbed import undisturbed
 from convwright.engine.running.weights import nbytes_of
 from convwright.engine.saving.kernels_file import kernels_written
+from convwright.engine.saving.saved import folder_of
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.notebook import Lines
@@ -36,7 +38,7 @@ from convwright.notebook import Lines
 _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
 
 
-class BucketedEngine:
+class BucketedEngine(NotAModule):
     """A network planned for several input shapes. Call it like the model.
 
     ``engines`` maps each bucket to its engine. They share weights and one arena. A batch that matches no bucket is
@@ -124,7 +126,7 @@ class BucketedEngine:
         planned = {bucket: engine.blueprint for bucket, engine in self.engines.items()}
         facts = self.largest.facts
         compiled = kernels_written(planned.values(), facts) if kernels else None
-        save_buckets(Path(folder), planned, facts, self._whole, compiled)
+        save_buckets(folder_of(folder), planned, facts, self._whole, compiled)
 
     def explain(self) -> str:
         """A table of the steps of each bucket."""
@@ -158,6 +160,10 @@ class BucketedEngine:
         """The engine that uses most of the arena; of several such, the one with the largest input."""
         return max(self.engines.values(), key=lambda engine: (engine.arena_bytes, _numbers(_shapes(engine))))
 
+    def __repr__(self) -> str:
+        names = ", ".join(map(bucket_text, self.engines))
+        return f"<BucketedEngine: buckets {names} on {self.largest.facts.key}>"
+
     def _taking(self, inputs: tuple[Any, ...]) -> Engine:
         shapes = _shapes_of(torch_api.flatten(inputs)[0])
         if shapes not in self._by_shapes:
@@ -170,6 +176,8 @@ def planned_in_buckets(
     model: nn.Module, inputs: tuple[Any, ...], buckets: Iterable[Any], plan: _Plan, on_failure: OnFailure
 ) -> BucketedEngine:
     """Plan a model for each bucket. ``inputs`` is an example, which is repeated or cut to each bucket's sizes."""
+    if isinstance(buckets, str) or not isinstance(buckets, Iterable):
+        raise BadInput(f"`buckets` must be a list of buckets, for example [1, 8], got {buckets!r}")
     tensors, nesting = torch_api.flatten(inputs)
     shapes = {bucket: shapes_of(bucket, tensors) for bucket in map(bucket_of, buckets)}
     if not shapes:

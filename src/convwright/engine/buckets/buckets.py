@@ -89,8 +89,6 @@ def resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     if tuple(tensor.shape) == shape:
         return tensor
-    if 0 in tensor.shape:
-        raise BadInput(f"an example for buckets must hold numbers, got one of shape {tuple(tensor.shape)}")
     spec, made = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype), tensor.stride()), tensor
     for dim, size in enumerate(shape):
         made = made.index_select(dim, torch.arange(size, device=tensor.device) % tensor.shape[dim])

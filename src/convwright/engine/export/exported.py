@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.builder import Builder, Unknown
+from convwright.engine.export.inputs import why_uncallable
 from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign
 from convwright.engine.export.reports import without_reports
 from convwright.engine.network import Network
 from convwright.engine.structure import Structure, structure_of
-from convwright.errors import Refused, first_line, place_of
+from convwright.errors import BadInput, Refused, first_line, place_of
 from convwright.tensors import core_dtype
 
 
@@ -40,8 +41,15 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
             filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             program = torch.export.export(model, example, strict=False).run_decompositions({})
     except Exception as error:  # a model can raise anything
+        if (own := why_uncallable(model, example, first_line(error))) is not None:
+            raise BadInput(
+                f"the model cannot be called with the example: {own.rstrip('.')}; `example` is a tensor, or a tuple of "
+                "the model's arguments"
+            ) from error
         raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error
     network, nesting = _network(program, tensors), program.call_spec.out_spec
+    if not network.graph.nodes:
+        raise Refused("the model computes nothing from the example, so there is nothing to plan")
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
     own = set(_own(program.graph_signature).values())
     return Exported(network, structure_of(places), tuple(name for name in network.graph.constants if name in own))
@@ -71,7 +79,7 @@ def _network(program: Any, example: Sequence[Tensor]) -> Network:
         if node.op == "placeholder" and node.name in named:
             builder.constant(node, named[node.name], held[named[node.name]].detach())
         elif node.op == "placeholder":
-            builder.input(node, _spec(next(given)))
+            builder.input(node, _spec_of_input(node, next(given)))
         elif node.op == "call_function" and node.users:  # unused nodes are assertions of the exporter
             _translate(builder, node)
         elif node.op == "output":
@@ -105,6 +113,16 @@ def _translate_or_compute(builder: Builder, node: Any) -> None:
 
 def _spec(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype), tensor.stride())
+
+
+def _spec_of_input(node: Any, tensor: Tensor) -> TensorSpec:
+    try:
+        return _spec(tensor)
+    except BadInput:
+        raise Refused(
+            f"an engine takes no inputs of {tensor.dtype}, and `{node.name}` is one: plan the part of the model after "
+            "the layers that read it"
+        ) from None
 
 
 def _spec_of_fake(node: Any) -> TensorSpec:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any, TextIO, cast
 
 # The loggers whose warnings come before an error that says the same.
-_LOGGERS = ("torch.export._trace", "torch.fx.experimental.symbolic_shapes")
+_LOGGERS = ("torch.export._trace", "torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
 @contextmanager

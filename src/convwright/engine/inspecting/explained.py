@@ -45,7 +45,7 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     convolutions = sum(isinstance(step.operation, ConvProblem) for step in steps)
     unmeasured = sum(not _is_measured(step) for step in steps)
     yield f"{len(steps)} steps, {convolutions} of them convolutions and {copies} copies"
-    yield f"the engine: {'at least ' if unmeasured else ''}{assignment.steps_us:,.0f} µs expected, the sum of its steps"
+    yield f"the engine: {expected(assignment)} expected, the sum of its steps"
     if unmeasured:
         yield f"{unmeasured} of them were not measured: ≥ marks the least time that the device needs"
         return
@@ -55,6 +55,12 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     if (sentence := _disturbed(assignment)) is not None:
         yield sentence
     yield from compared(assignment, f"{assignment.modelled_us:,.0f} µs for this plan before its steps were timed in it")
+
+
+def expected(assignment: Assignment) -> str:
+    """The time of a run."""
+    bound = "" if all(map(_is_measured, assignment.steps)) else "at least "
+    return f"{bound}{assignment.steps_us:,.0f} µs"
 
 
 def compared(assignment: Assignment, *own: str) -> Iterator[str]:

@@ -8,6 +8,8 @@ from hashlib import sha256
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from reprlib import repr as brief
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -52,14 +54,27 @@ def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, 
     return {"fingerprints": fingerprints(assignments, device), "kernels": kernels}
 
 
+def folder_of(given: Path | str) -> Path:
+    """The folder that a user names."""
+    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
+        raise BadInput(f"`folder` must be the path of an engine's folder, got {brief(given)}")
+    return Path(given)
+
+
 def check_folder(folder: Path) -> None:
-    """Make the folder of an engine, or refuse what cannot be one."""
+    """Make the folder of an engine, or refuse one that cannot be made or written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise BadInput(f"an engine is written to a folder, and {str(folder)!r} is a file") from None
     except OSError as error:
         raise BadInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise BadInput(f"the folder {str(folder)!r} cannot be written: {why}; choose another folder") from error
 
 
 def write(
@@ -86,6 +101,8 @@ def _replace(path: Path, data: bytes) -> None:
     try:
         written_.write_bytes(data)
         written_.replace(path)
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     finally:
         written_.unlink(missing_ok=True)
 

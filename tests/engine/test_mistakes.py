@@ -1,0 +1,181 @@
+"""Mistakes of users of engines: one sentence each, with what to do."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import convwright as cw
+from convwright.errors import BadInput, ConvwrightError, Refused
+
+X = torch.randn(2, 3, 8, 8)
+
+
+def _model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+
+
+class _Sum(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
+class _Branch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.fixture(scope="module")
+def engine() -> cw.Engine:
+    return cw.optimize(_model(), X, mode="heuristic")
+
+
+def _said(call: Callable[[], object], kind: type[Exception] = BadInput) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("net.pt", "got 'net.pt': make the model first, then load its weights"),
+        (_model().state_dict(), "got a dict: load it into the model, as model.load_state_dict(…)"),
+        (nn.Conv2d, "got the class Conv2d: make a model of it, as Conv2d(…).eval()"),
+        (lambda x: x, "got a callable (function): make a module that calls it in `forward`"),
+    ],
+)
+def test_what_is_no_model_is_named(model: Any, remedy: str, engine: cw.Engine) -> None:
+    for call in (lambda: cw.optimize(model, X), lambda: engine.update(model)):
+        assert _said(call) == f"`model` must be an nn.Module, {remedy}"
+
+
+def test_a_wrapped_model_is_to_be_unwrapped() -> None:
+    assert _said(lambda: cw.optimize(nn.DataParallel(_model()), X)) == (
+        "the model is wrapped in DataParallel: unwrap it, as model.module"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "said"),
+    [
+        (_model(), torch.randn(2, 4, 8, 8), "expected input[2, 4, 8, 8] to have 3 channels, but got 4 channels"),
+        (_model(), X.double(), "Input type (double) and bias type (float) should be the same"),
+        (_model(), [X], "conv2d() received an invalid combination of arguments;"),
+        (_model(), {"x": X}, "conv2d() received an invalid combination of arguments;"),
+        (_model(), (X, X), "takes 2 positional arguments but 3 were given"),
+        (_Sum().eval(), X, "missing 1 required positional argument: 'y'"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"plan_only": True}, {"partial": True}])
+def test_an_example_that_the_model_does_not_take(
+    model: nn.Module, example: Any, said: str, options: dict[str, Any]
+) -> None:
+    sentence = _said(lambda: cw.optimize(model, example, mode="heuristic", **options))
+    assert sentence.startswith("the model cannot be called with the example: ")
+    assert said in sentence
+    assert sentence.endswith("; `example` is a tensor, or a tuple of the model's arguments")
+
+
+def test_a_model_that_takes_the_example_is_not_said_to_refuse_it() -> None:
+    sentence = _said(lambda: cw.optimize(_Branch().eval(), X), Refused)
+    assert sentence.startswith("the model cannot be exported as a whole: what it does next depends on the values")
+
+
+def test_inputs_that_no_engine_takes_are_named() -> None:
+    sentence = _said(lambda: cw.optimize(nn.Embedding(10, 4).eval(), torch.tensor([1, 2])), Refused)
+    assert sentence.startswith("an engine takes no inputs of torch.int64, and `input` is one: ")
+    assert "convolution" not in sentence
+    said = _said(lambda: cw.optimize(_model(), torch.randn(0, 3, 8, 8)))
+    assert said == "`example` must hold numbers, got a tensor of shape (0, 3, 8, 8): give an image"
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(), nn.Identity()])
+@pytest.mark.parametrize("plan_only", [False, True])
+def test_a_model_without_a_step_is_refused(model: nn.Module, plan_only: bool) -> None:
+    said = _said(lambda: cw.optimize(model.eval(), X, mode="heuristic", plan_only=plan_only), Refused)
+    assert said == "the model computes nothing from the example, so there is nothing to plan"
+
+
+def test_options_of_the_wrong_kind() -> None:
+    wrong: Any = {"policy": "fast"}
+    assert (
+        _said(lambda: cw.optimize(_model(), X, **wrong))
+        == "`policy` must be a convwright.Policy, for example Policy(max_error=3), got 'fast'"
+    )
+    for buckets in (8, "1,8"):
+        wrong = {"buckets": buckets}
+        said = _said(lambda: cw.optimize(_model(), X, **wrong))  # noqa: B023
+        assert said == f"`buckets` must be a list of buckets, for example [1, 8], got {buckets!r}"
+
+
+@pytest.mark.parametrize("folder", [None, 3, ""])
+def test_a_folder_must_be_named(folder: Any, engine: cw.Engine) -> None:
+    several = cw.optimize(_model(), X, mode="heuristic", buckets=[1])
+    for call in (engine.save, several.save, cw.load):
+        assert _said(lambda: call(folder)) == f"`folder` must be the path of an engine's folder, got {folder!r}"  # noqa: B023
+
+
+def test_a_folder_that_cannot_be_written_is_named(engine: cw.Engine) -> None:
+    sentence = _said(lambda: engine.save("/proc"))
+    assert sentence.startswith("the folder '/proc' cannot be written: ")
+    assert sentence.endswith("; choose another folder")
+
+
+def test_load_refuses_options_that_it_would_ignore(tmp_path: Path, engine: cw.Engine) -> None:
+    engine.save(tmp_path)
+    options: dict[str, Any]
+    for options in ({"mode": "full"}, {"store": "none"}, {"policy": cw.Policy()}):
+        (name,) = options
+        assert _said(lambda: cw.load(tmp_path, **options)) == (  # noqa: B023
+            f'`load` plans nothing without on_change="replan", so that {name} would be ignored'
+        )
+    options = {"policy": 3}
+    assert "`policy` must be a convwright.Policy" in _said(lambda: cw.load(tmp_path, **options))
+    assert torch.equal(cw.load(tmp_path, on_change="replan", mode="full", store="none")(X), engine(X))
+
+
+def test_an_engine_from_a_folder_says_how_to_change_its_weights(tmp_path: Path, engine: cw.Engine) -> None:
+    engine.save(tmp_path)
+    sentence = _said(lambda: cw.load(tmp_path).update(_model()))
+    assert "update the engine in the process that planned it and save it again" in sentence
+
+
+def test_update_refuses_a_model_in_training_mode(engine: cw.Engine) -> None:
+    partial = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
+    for each in (engine, partial):
+        assert _said(lambda: each.update(_model().train())) == (  # noqa: B023
+            "the model is in training mode: call model.eval() first"
+        )
+
+
+def test_an_engine_says_what_it_is(engine: cw.Engine) -> None:
+    several = cw.optimize(_model(), X, mode="heuristic", buckets=[1, 2])
+    partial = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
+    key = engine.facts.key
+    assert repr(engine) == f"<Engine: 1 steps on {key}, at least {engine.assignment.steps_us:,.0f} µs>"
+    assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {key}>"
+    assert repr(partial) == "<PartialEngine: engines for 1>"
+
+
+def test_an_engine_is_no_module(engine: cw.Engine) -> None:
+    for name in ("cuda", "to", "eval", "half", "train", "parameters"):
+        said = _said(lambda: getattr(engine, name), AttributeError)  # noqa: B023
+        assert said.startswith(f"this Engine is no nn.Module and has no {name!r}: ")
+        assert said.endswith("change the model and plan it again")
+    assert not hasattr(engine, "nonsense")
+
+
+def test_an_engine_is_saved_and_not_pickled(engine: cw.Engine) -> None:
+    for call in (lambda: pickle.dumps(engine), lambda: copy.deepcopy(engine)):
+        assert "write it with engine.save(folder)" in _said(call, ConvwrightError)
+    assert torch.equal(engine.clone()(X), engine(X))
