@@ -21,7 +21,7 @@ from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.problem import ConvProblem
 from convwright.eager.asking import ambient
 from convwright.eager.calls.call import Call
-from convwright.eager.calls.posed import FROM_OUTPUT, Wanted, gradient_problems, with_dense_output
+from convwright.eager.calls.posed import FROM_OUTPUT, Wanted, gradient_problems
 from convwright.eager.calls.slots import Run
 from convwright.eager.gradients.autograd import Training
 from convwright.eager.gradients.fused_gradients import FusedGradients, fused_choices, fused_problems
@@ -32,7 +32,6 @@ from convwright.eager.running.bound import (
     direction_runner,
     either_runner,
     own_runner,
-    torchs_functions,
     torchs_own,
 )
 from convwright.errors import BadInput, Refused
@@ -114,12 +113,6 @@ def training(call: Call) -> Training:
     return _trained(problem, _Step(main, gradients), call)
 
 
-def torchs_training(call: Call) -> Training:
-    """PyTorch's own function in all three directions, for a call without a decision."""
-    problem = call.problem()
-    return Training(problem, with_dense_output(problem).output, call.request, torchs_functions(call))
-
-
 def _answers(problem: ConvProblem, call: Call) -> list[Answer | None]:
     """The answers for the call itself and for each gradient that is needed."""
     device, wanted = device_facts(call.x.device), Wanted.at(call)
@@ -157,7 +150,8 @@ def _step(problem: ConvProblem, answers: Sequence[Answer | None], pick: _Pick, c
     step = _Step(main, gradients, None if _is_asked(call) else _fused(problem, call, gradients, pick))
     is_free = all(_is_own(each) or _is_free(each, call) for each in step.choices)
     if pick is _eager and is_free and not all(map(_is_own, step.choices)) and not _pays(step.choices, call):
-        return _Step(_torchs(main))
+        own = torch_candidate(problem, cpu=main.device.kind == "cpu")
+        return _Step(replace(main, candidate=own, device_us=main.torch_device_us))
     return step
 
 
@@ -221,9 +215,3 @@ def _is_free(choice: Choice, call: Call) -> bool:
         return False
     timed = choice.device_us is not None and choice.torch_device_us is not None
     return timed and not choice.is_torch and not (policy.deterministic or flags.deterministic())
-
-
-def _torchs(choice: Choice) -> Choice:
-    """PyTorch's own call, as a replacement for a choice."""
-    own = torch_candidate(choice.candidate.problem, cpu=choice.device.kind == "cpu")
-    return replace(choice, candidate=own, device_us=choice.torch_device_us)

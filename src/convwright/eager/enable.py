@@ -63,8 +63,6 @@ _COMPARING = (
     "torch.ao.ns.fx.mappings",
     "torch.ao.ns.fx.weight_utils",
 )
-# The request of a plain PyTorch call: no algorithm.
-_AS_WRITTEN = Request(no_bias=True, stride=1, padding=0, dilation=1, groups=1)
 
 
 @uncompiled()
@@ -186,7 +184,8 @@ def _is_left_alone(name: str) -> bool:
 def _looking(form: Form) -> Any:
     """Our function with a lookup."""
     make = transposed_convolution if form.transposed else convolution
-    return make(form, _or_torchs_own, _in_torchs_words, looks_first=False)
+    # Callers of PyTorch's functions expect PyTorch's errors, so nothing explains them.
+    return make(form, _or_torchs_own, lambda theirs, call: None, looks_first=False)
 
 
 @cache
@@ -210,7 +209,9 @@ def stand_in(form: Form) -> Any:
         if len(given) < 2 or type(given[0]) not in PLAIN or type(given[1]) not in PLAIN:
             operand = _overriding_operand(*given, *named.values())
             if operand is not None:
-                _refuse_algorithm_for(form, operand)
+                if isinstance(operand, Tensor):  # any other, such as a proxy of a trace, computes nothing
+                    why = f"an operand is a {type(operand).__name__}, and no plain tensor"
+                    refuse_algorithm(form, Request(), why)
                 return own(*given, **named)  # an object that overrides functions expects the call as it was made
         if named and not arguments.issuperset(named):
             return own(*given, **named)  # PyTorch refuses arguments that only ours takes
@@ -232,16 +233,6 @@ def stand_in(form: Form) -> Any:
 def _overriding_operand(*given: object) -> object | None:
     """The first operand that overrides PyTorch's functions, if any."""
     return next((each for each in given if type(each) not in PLAIN and hasattr(each, "__torch_function__")), None)
-
-
-def _refuse_algorithm_for(form: Form, operand: object) -> None:
-    """Refuse an algorithm if an operand is no tensor, such as a proxy of a trace: then nothing is computed."""
-    if isinstance(operand, Tensor):
-        refuse_algorithm(form, _AS_WRITTEN, f"an operand is a {type(operand).__name__}, and no plain tensor")
-
-
-def _in_torchs_words(*_: object) -> None:
-    """Do nothing: callers of PyTorch's functions expect PyTorch's errors."""
 
 
 def _or_torchs_own(call: Call) -> Tensor:

@@ -267,8 +267,9 @@ def served(call: Call) -> Tensor:
     try:
         return slow_path(call)
     except BadInput as mistake:
-        if _are_apart(call.x, call.w, call.bias):
-            raise
+        operands = (call.x, call.w, call.bias)
+        if len({operand.device for operand in operands if isinstance(operand, Tensor)}) > 1:
+            raise  # PyTorch may read arbitrary memory if operands are on several devices
         try:
             call.torchs_own()
         except Exception as theirs:
@@ -294,11 +295,6 @@ def refuse(mistake: BadInput, theirs: Exception) -> NoReturn:
     words = first_line(theirs).removesuffix(", but expected one of:")  # a list follows it
     kind = next((ours for known, ours in _KINDS.items() if isinstance(theirs, known)), BadInput)
     raise kind(f"{mistake} (PyTorch says: {words})") from theirs
-
-
-def _are_apart(*operands: object) -> bool:
-    """Whether operands are on several devices; PyTorch may then read arbitrary memory."""
-    return len({operand.device for operand in operands if isinstance(operand, Tensor)}) > 1
 
 
 conv1d, conv2d, conv3d = (convolution(form, served, explained) for form in FORMS[:3])

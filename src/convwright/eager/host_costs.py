@@ -34,7 +34,6 @@ from convwright.tuning.session import session
 # On a CPU, another candidate replaces PyTorch's call only if it is surely faster by this share.
 CPU_TIE = 0.10
 _ROUNDS, _CALLS = 15, 20
-_PLAIN = Request(True, 1, 0, 1, 1)
 
 
 def eager_rule(device: DeviceFacts, policy: Policy) -> Eager:
@@ -78,11 +77,9 @@ def fact_name() -> str:
 def _known(device: DeviceFacts) -> HostCosts:
     store = session().store
     kept = store.fact(device.key, fact_name())
-    try:
-        if kept is not None:
+    if kept is not None:
+        with suppress(TypeError, ValueError, AttributeError):  # written by another version
             return HostCosts.from_json(strict_json.loads(kept))
-    except (TypeError, ValueError, AttributeError):
-        pass  # written by another version
     costs = measured(device)
     store.record_fact(device.key, fact_name(), strict_json.dumps(costs.to_json()))
     return costs
@@ -131,7 +128,7 @@ def _measured(device: DeviceFacts) -> HostCosts:
 
 def _dispatched(run: Callable[..., Tensor], x: Tensor, w: Tensor) -> Callable[[], Tensor]:
     """A call that makes the same checks as a layer's call, and then runs ``run``."""
-    slot = Slot((x, w), _PLAIN, run)
+    slot = Slot((x, w), Request(), run)
 
     def call() -> Tensor:
         looks = slot.matches(x, w), slot.flags == slot.state(), torch_api.function_modes()
@@ -173,7 +170,7 @@ def _training_steps(problem: ConvProblem, x: Tensor, w: Tensor) -> Mapping[str, 
     """A training step through our autograd node and one through PyTorch's, both with PyTorch's kernels."""
     x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
     torchs = TorchPlan(torch_candidate(problem))
-    node = Training(problem, problem.y, _PLAIN, torchs)
+    node = Training(problem, problem.y, Request(), torchs)
     with torch.no_grad():
         dy = torch.zeros_like(CONV2D.own(x, w))
     return {

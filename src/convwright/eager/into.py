@@ -16,11 +16,12 @@ from convwright.core.window import Padding
 from convwright.eager.asking.ambient import AUTO, freely
 from convwright.eager.asking.autocast import autocasting
 from convwright.eager.calls.call import CONV2D, Call, Request, as_batch
-from convwright.eager.calls.posed import FROM_OUTPUT
+from convwright.eager.calls.posed import FROM_OUTPUT, with_dense_output
 from convwright.eager.calls.slots import Slot
-from convwright.eager.decision import torchs_training, training
+from convwright.eager.decision import training
 from convwright.eager.gradients.autograd import Training, is_differentiated
 from convwright.eager.gradients.regions import Kept, base_of, check_apart, log_write, version_of
+from convwright.eager.running.bound import torchs_functions
 from convwright.eager.running.pytorchs_own import (
     check_like,
     check_tensors,
@@ -142,7 +143,8 @@ def training_into(call: Call) -> Training:
     if slot is not None and isinstance(slot.run, Training):
         return slot.run
     if scheduler.when(call) is not When.NOW:
-        return torchs_training(call)
+        problem = call.problem()
+        return Training(problem, with_dense_output(problem).output, call.request, torchs_functions(call))
     made = training(call)
     slots.remember(call.w, call.tensors, Slot(call.tensors, call.request, made, extra))
     return made

@@ -52,7 +52,9 @@ class SearchScheduler:
         here, device = session(), device_facts(call.x.device)
         if here.mode is Mode.OFF:
             return When.NEVER
-        kind, kinds = _kind(call), self._kinds_of(call)
+        if self._known >= _MOST_REMEMBERED:
+            self.forget()
+        kind, kinds = _kind(call), self._kinds.setdefault((id(call.w), call.w.shape), set())
         again = kind in kinds
         self._note(kind, kinds, call.w.shape)
         if len(kinds) > _MOST_KINDS:
@@ -80,11 +82,6 @@ class SearchScheduler:
         self._layers: dict[torch.Size, int] = {}
         self._since_new = self._known = 0
         self._varies = False
-
-    def _kinds_of(self, call: Call) -> set[_Kind]:
-        if self._known >= _MOST_REMEMBERED:
-            self.forget()
-        return self._kinds.setdefault((id(call.w), call.w.shape), set())
 
     def _note(self, kind: _Kind, kinds: set[_Kind], w_shape: torch.Size) -> None:
         if kind in kinds:

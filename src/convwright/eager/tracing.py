@@ -13,7 +13,7 @@ from torch import Tensor
 
 from convwright.core.epilogue import Activation, activation_named
 from convwright.core.problem import per_axis
-from convwright.core.window import Sides, both_sides
+from convwright.core.window import both_sides
 from convwright.eager.asking.autocast import autocasting, cast
 from convwright.eager.calls.call import FORMS, Call, Request, as_batch
 from convwright.eager.running.pytorchs_own import (
@@ -64,8 +64,12 @@ def traced(call: Call) -> Tensor:
     pads = both_sides(request.padding, w.shape[2:], strides, dilations)
     if x.dim() != w.dim():
         return traced(Call(call.form, x.unsqueeze(0), w, bias, as_batch(call.residual), None, request)).squeeze(0)
-    why = _why_not_as_one(call, x, pads)
-    if why is not None:
+    why = None
+    if call.residual is not None and call.residual.dtype is not x.dtype:
+        why = f"its residual is {call.residual.dtype} and its input {x.dtype}"
+    elif any(lo != hi for lo, hi in pads):
+        why = "its padding is uneven, and compiled"
+    if why is not None:  # a compiler cannot treat it as one operator
         refuse_algorithm(call.form, request, why)
         return composite(Call(call.form, x, w, bias, call.residual, None, request))
     fused = activation if activation in (Activation.NONE, Activation.RELU) else Activation.NONE
@@ -74,13 +78,6 @@ def traced(call: Call) -> Tensor:
         per_axis("output_padding", request.output_padding, rank), request.groups, str(fused), request.algorithm,
     )  # fmt: skip
     return y if fused is activation else activate(y, activation)
-
-
-def _why_not_as_one(call: Call, x: Tensor, pads: Sides) -> str | None:
-    """Why a compiler cannot treat a call as one operator; None if it can."""
-    if call.residual is not None and call.residual.dtype is not x.dtype:
-        return f"its residual is {call.residual.dtype} and its input {x.dtype}"
-    return "its padding is uneven, and compiled" if any(lo != hi for lo, hi in pads) else None
 
 
 _SCHEMA = (

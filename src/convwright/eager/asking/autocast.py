@@ -47,7 +47,9 @@ def lowering(run: Callable[..., Tensor], given: Operands, anew: Callable[..., Te
     dtype_of, set_enabled = torch.get_autocast_dtype, torch.set_autocast_enabled
     dtype = dtype_of(kind)
     is_cast = any(tensor is not None and tensor.dtype is not torch.float64 for tensor in given)
-    x_dtype, w_dtype, bias_dtype = (_cast_to(tensor) for tensor in given)
+    x_dtype, w_dtype, bias_dtype = (
+        None if tensor is None or lowered_dtype(tensor) is tensor.dtype else lowered_dtype(tensor) for tensor in given
+    )
 
     def lowered(
         x: Tensor,
@@ -71,10 +73,3 @@ def lowering(run: Callable[..., Tensor], given: Operands, anew: Callable[..., Te
             set_enabled(kind, True)
 
     return lowered
-
-
-def _cast_to(tensor: Tensor | None) -> torch.dtype | None:
-    """The dtype that autocast casts a tensor to; None if it stays as it is."""
-    if tensor is None or lowered_dtype(tensor) is tensor.dtype:
-        return None
-    return lowered_dtype(tensor)

@@ -31,7 +31,8 @@ def check_known(algorithm: str, argument: str) -> None:
             raise BadInput(f"{argument}: no rewrite is called {rewrite!r}{_nearest(rewrite, names)}")
     leaf = inside.partition("[")[0]
     if not _is_known(leaf):
-        raise BadInput(f"{argument}: no algorithm is called {leaf!r}{_nearest(leaf, _names())}")
+        names = sorted({*_of_users(), *(name for backend in registry.BACKENDS for name in _of_backend(backend))})
+        raise BadInput(f"{argument}: no algorithm is called {leaf!r}{_nearest(leaf, names)}")
 
 
 def _from_outside(algorithm: str) -> list[str]:
@@ -53,10 +54,6 @@ def _is_known(leaf: str) -> bool:
     # A kernel of ours has one algorithm for each arithmetic, whose names begin with its own.
     known = _of_backend(backend)
     return leaf in known or (backend == "triton" and any(leaf.startswith(f"{each}-") for each in known))
-
-
-def _names() -> list[str]:
-    return sorted({*_of_users(), *(name for backend in registry.BACKENDS for name in _of_backend(backend))})
 
 
 def _of_users() -> set[str]:

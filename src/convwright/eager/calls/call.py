@@ -28,11 +28,11 @@ from convwright.tuning.session import when_news
 class Request(NamedTuple):
     """The arguments of a call that are not tensors. ``output_padding`` belongs to a transposed convolution."""
 
-    no_bias: bool
-    stride: IntOrTuple
-    padding: IntOrTuple | str
-    dilation: IntOrTuple
-    groups: int
+    no_bias: bool = True
+    stride: IntOrTuple = 1
+    padding: IntOrTuple | str = 0
+    dilation: IntOrTuple = 1
+    groups: int = 1
     activation: str | None = None
     algorithm: str | None = None
     policy: Policy | None = None
@@ -43,10 +43,13 @@ class Request(NamedTuple):
 
         An unknown algorithm or activation, or a bad policy, is refused here: at the first call only.
         """
-        if self.activation is not None or self.algorithm is not None or self.policy is not None:
-            _check_algorithm(self.algorithm)
-            check_policy(self.policy)
-            activation_named(self.activation)
+        name = self.algorithm
+        if name is not None and not (isinstance(name, str) and name):
+            raise BadInput(
+                f"`algorithm` must be an algorithm's id, for example 'torch/default', 'auto' or None, got {name!r}"
+            )
+        check_policy(self.policy)
+        activation_named(self.activation)
         if _FIXED.issuperset(map(type, self)) and not any(_holds(value, list | Tensor) for value in self):
             return self
         return Request._make([_kept(name, value) for name, value in zip(self._fields, self, strict=True)])
@@ -92,10 +95,6 @@ class Form:
         return len(self.axes)
 
 
-# Input, weight, bias, residual, output.
-Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     form: Form
@@ -107,7 +106,8 @@ class Call:
     request: Request
 
     @property
-    def operands(self) -> Operands:
+    def operands(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Input, weight, bias, residual, output."""
         return self.x, self.w, self.bias, self.residual, self.out
 
     @property
@@ -208,13 +208,6 @@ in_child(_forget_gpu)
 
 
 _FIXED = {int, bool, str, tuple, type(None), Policy}
-
-
-def _check_algorithm(given: object) -> None:
-    if given is not None and not (isinstance(given, str) and given):
-        raise BadInput(
-            f"`algorithm` must be an algorithm's id, for example 'torch/default', 'auto' or None, got {given!r}"
-        )
 
 
 def _is_mistaken(value: object) -> bool:

@@ -60,19 +60,14 @@ class Training:
 
     def before_activation(self, dy: Tensor, y: Tensor | None) -> Tensor:
         """The gradient before the activation, in the layout that the candidates were chosen for."""
-        return self._laid(dy if y is None else _aten.threshold_backward(dy, y, 0))
+        return self.laid(dy if y is None else _aten.threshold_backward(dy, y, 0))
 
-    def _laid(self, dy: Tensor) -> Tensor:
+    def laid(self, dy: Tensor) -> Tensor:
+        """A gradient in the layout that the candidates were chosen for."""
         wanted = self.gradient.strides
         if dy.stride() == wanted or lies_as(dy, self.gradient):
             return dy
         return torch.empty_strided(dy.shape, wanted, dtype=dy.dtype, device=dy.device).copy_(dy)
-
-    def fused_gradients(
-        self, dy: Tensor, x: Tensor, w: Tensor, y: Tensor | None, needs: tuple[bool, bool, bool]
-    ) -> Gradients | None:
-        """The gradients of input, weight and bias from the gradient after the activation, or None."""
-        return None if self.fused is None else self.fused(self._laid(dy), x, w, y, needs)
 
     def gradients(self, dy: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool, bool]) -> Gradients:
         """The gradients of input, weight and bias that are needed."""
@@ -131,7 +126,7 @@ class Convolution(torch.autograd.Function):
                 dy = _aten.threshold_backward(dy, y, 0)
             made = training.torchs_gradients(dy, x, w, needs[:3])
         else:
-            fused = training.fused_gradients(dy, x, w, y, needs[:3])
+            fused = None if training.fused is None else training.fused(training.laid(dy), x, w, y, needs[:3])
             if fused is not None:
                 return (*fused, None, None)
             dy = training.before_activation(dy, y)

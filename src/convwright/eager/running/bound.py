@@ -42,10 +42,8 @@ def torchs_own(call: Call) -> Run | None:
 
 def own_runner(call: Call) -> Runner:
     """PyTorch's own functions with a candidate's signature."""
-    if call.has_more:
-        return torchs_functions(call)
     own, window = call.form.own, call.form.window(call.request)
-    return lambda x, w, bias=None, _residual=None, _out=None: own(x, w, bias, *window)
+    return torchs_own(call) or (lambda x, w, bias=None, _residual=None, _out=None: own(x, w, bias, *window))
 
 
 def either_runner(eager: Run, captured: Run) -> Runner:

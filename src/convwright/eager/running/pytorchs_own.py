@@ -194,9 +194,8 @@ def why_pytorchs(call: Call) -> str | None:
 
 def foreign_dtype(call: Call) -> str | None:
     """The reason for complex and integer dtypes, which only PyTorch's own functions compute; None for others."""
-    return (
-        None if call.x.dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {call.x.dtype}"
-    )
+    dtype = call.x.dtype
+    return None if dtype in SERVED else f"convolutions are computed in {', '.join(IN_PYTORCH)}, got {dtype}"
 
 
 def computed_by_pytorch(call: Call, why: str) -> Tensor:

@@ -42,20 +42,14 @@ def runner(
         return plan
     device = operands[0].device
     second_is_weight = plan.candidate.problem.direction is not Direction.BACKWARD_WEIGHT
-    pack = _packing(plan, operands[1], weights_constant=weights_constant) if second_is_weight else None
+    pack: Pack | None = None
+    if second_is_weight and plan.prepare(weight := operands[1].detach()) is not weight:
+        pack = PackedOnce(plan.prepare) if weights_constant else plan.prepare
     run = _with_extras(_bound(plan, pack, device, fallback), plan, operands)
     if device.type == "cpu":
         return run
     astray = _with_copies(run, plan) if stays else torchs_own
     return on_device(_aligned(run, plan, astray, packed=pack is not None), device)
-
-
-def _packing(plan: Plan, weight: Tensor, *, weights_constant: bool) -> Pack | None:
-    """How to pack a weight for the kernel; None if weights of this layout need no packing."""
-    weight = weight.detach()
-    if plan.prepare(weight) is weight:
-        return None
-    return PackedOnce(plan.prepare) if weights_constant else plan.prepare
 
 
 def _bound(plan: Plan, pack: Pack | None, device: torch.device, fallback: OomFallback) -> Runner:
