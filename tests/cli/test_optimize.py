@@ -16,7 +16,9 @@ from torch.testing import assert_close
 import convwright as cw
 from convwright.cli.main import main
 from convwright.cli.model_target import model_and_example
+from convwright.core.finding import Interval
 from convwright.measuring.hardware.machine import device_facts
+from convwright.measuring.timer import measure
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -42,6 +44,13 @@ class Branching(torch.nn.Module):
 
 def branching():
     return Branching().eval(), torch.ones(2, 3, 8, 8)
+
+def trains():
+    model, x = small()
+    return model.train(), x
+
+def breaks():
+    raise ValueError("reached")
 
 def by_name():
     model, x = small()
@@ -98,7 +107,41 @@ def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:
     assert (code, err) == (0, "")
     first, last = out.splitlines()
     assert first == "output 0: float32 (2, 4, 8, 8)"
-    assert last.startswith("a call takes ")
+    assert last.startswith(("a call takes ", "the machine is too busy for a trustworthy time ("))
+
+
+def test_where_the_engine_is_written_is_said(run: Run, planned: str) -> None:
+    assert planned.splitlines()[-1] == "the engine is in engine: `convwright run engine` runs it"
+
+
+def test_the_folder_is_checked_before_anything_is_planned(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder, said in (("file", "'file' is a file"), ("/proc/x", "'/proc/x' cannot be made"), ("/proc", "written")):
+        code, out, err = run("optimize", "models.py:breaks", "--out", folder)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert "reached" not in err
+    assert "reached" in run("optimize", "models.py:breaks", "--out", "engine")[2]
+    assert not Path("engine").exists()
+
+
+def test_a_model_in_training_mode_is_planned_in_evaluation_mode(run: Run) -> None:
+    code, _, err = run("optimize", "models.py:trains", "--mode", "heuristic")
+    assert code == 0
+    assert err == "convwright: the model is in training mode, and is planned in evaluation mode\n"
+
+
+def test_a_time_of_a_busy_machine_is_not_printed(run: Run, planned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = measure(lambda: None, device="cpu", budget_us=1e4)
+    wide = replace(
+        wide, call_us=Interval(9.0, 0.0, 1e9), unstable="other work", background=("other work had the cores",)
+    )
+    monkeypatch.setattr("convwright.measuring.timer.measure", lambda *_, **__: wide)
+    _, out, _ = run("run", "engine", "--device", "cpu")
+    assert out.splitlines()[-1] == (
+        "the machine is too busy for a trustworthy time (other work had the cores): stop other work on it, and run "
+        "this again"
+    )
 
 
 def test_a_profile_is_printed_and_a_trace_written(run: Run, planned: str) -> None:
@@ -120,7 +163,7 @@ def test_inputs_and_outputs_are_files(run: Run, planned: str, tmp_path: Path) ->
     numpy.save("x.npy", x.numpy())
     code, _, err = run("run", "engine", "--device", "cpu", "--input", "x.npy", "--output", "y.npz")
     assert (code, err) == (0, "")
-    written = torch.from_numpy(numpy.load("y.npz")["arr_0"])
+    written = torch.from_numpy(numpy.load("y.npz")["output_0"])
     assert_close(written, cw.load("engine", "cpu")(x))
 
 
@@ -175,7 +218,17 @@ def test_compiled_kernels_are_written_and_trusted(run: Run) -> None:
         (("optimize", "models.py:small", "--max-output-error", "1"), "`max_output_error` belongs to"),
         (("optimize", "models.py:small", "--kernels"), "--kernels belongs to --out"),
         (("run", "engine", "--device", "cpu", "--trust-kernels"), "engine was saved without compiled kernels"),
-        (("run", "nothing"), "nothing holds no plan.json, so it holds no engine"),
+        (
+            ("run", "nothing"),
+            "there is no folder 'nothing': `convwright optimize TARGET --out FOLDER` writes an engine",
+        ),
+        (("run", "models.py"), "'models.py' is a file, and an engine is a folder"),
+        (("run", "engine/plan.json"), "'engine/plan.json' is a file of an engine: name its folder, 'engine'"),
+        (("run", "."), "holds no plan.json, so it holds no engine"),
+        (("run", "engine", "--output", "no/y.npz"), "'no/y.npz' cannot be written: No such file or directory"),
+        (("run", "engine", "--output", "/proc/y.npz"), "'/proc/y.npz' cannot be written"),
+        (("run", "engine", "--picture", "a.txt"), "a picture is a file that ends in .png"),
+        (("optimize", "models.py:small", "--dtype", "int8"), "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),
         (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 inputs, got 2 files"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,6 +107,8 @@ def model_and_example(
     if place is not None:
         model = model.to(place.torch_name)
         example = tuple(each.to(place.torch_name) if isinstance(each, torch.Tensor) else each for each in example)
+    if model.training:
+        print("convwright: the model is in training mode, and is planned in evaluation mode", file=sys.stderr)
     return model.eval(), example
 
 

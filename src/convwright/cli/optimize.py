@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from convwright.cli.model_target import InputShape, model_and_example
 from convwright.cli.store_path import StorePath, asked_for
 from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace, MemoryBudget
+from convwright.core.dtype import DType
 from convwright.errors import BadInput
 
 
@@ -91,6 +93,8 @@ def optimize(
         raise BadInput(f"--out: an engine is written to a folder, and {str(out)!r} is a file")
     if kernels and out is None:
         raise BadInput("--kernels belongs to --out: the compiled kernels are written to that folder")
+    if dtype is not None and DType.parse(dtype).narrow:
+        raise BadInput(f"--dtype must be fp16, bf16, fp32 or fp64, got {dtype!r}; `convwright quantize` judges int8")
     if kernels and plan_only:
         raise BadInput("--plan-only compiles nothing, so that --kernels would be ignored")
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
@@ -103,6 +107,8 @@ def optimize(
         from convwright.engine.precision.lowering import Precision as Lowered
 
         lowered = None if precision is None else Lowered(precision)
+        if out is not None:
+            _check_folder(out)
         bar(0, 0, MAKING)
         model, example = model_and_example(target, dtype, None if plan_only else device, shape=input_)
         if plan_only:
@@ -114,6 +120,8 @@ def optimize(
             if out is not None:
                 planned.save(out)
             print_engine(planned)
+            if out is not None:
+                print(f"the plan is in {out}: `convwright explain {quote(str(out))}` prints it")
             return
         sizes = None if buckets is None else [bucket_from(each) for each in buckets.split(",")]
         engine = plan(
@@ -125,6 +133,18 @@ def optimize(
                 raise BadInput("a model that is planned in parts needs its own code: it cannot be written to a folder")
             engine.save(out, kernels=kernels)
     print_engine(engine)
+    if out is not None:
+        print(f"the engine is in {out}: `convwright run {quote(str(out))}` runs it")
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that cannot be made or written, before anything is planned."""
+    from convwright.engine.saving.saved import check_folder
+
+    is_new = not out.exists()
+    check_folder(out)
+    if is_new:
+        out.rmdir()
 
 
 def _refuse_sizes(buckets: str | None, *, partial: bool, max_output_error: float | None) -> None:

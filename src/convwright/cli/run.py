@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +13,11 @@ from convwright.errors import BadInput
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from convwright.measuring.timing import Timing
+
+# A time whose bounds are farther apart, as a ratio, is not printed.
+_FARTHEST = 1.5
 
 
 def run(
@@ -21,7 +28,10 @@ def run(
         typer.Option("--input", help="A .npy file for each input; random numbers by default.", show_default=False),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--output", help="The .npz file to write the outputs to.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--output", help="The .npz file to write the outputs to, as output_0 and so on.", show_default=False
+        ),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Say what each step takes.")] = False,
     trace: Annotated[
@@ -46,7 +56,6 @@ def run(
     Its inputs come from .npy files, in the order of the model's, or are random. An engine that has several buckets runs
     on random inputs of its largest.
     """
-    import numpy
     import torch
 
     from convwright import torch_api
@@ -54,7 +63,13 @@ def run(
     from convwright.engine.loaded import load
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
+    from convwright.wording.pictures import picture_path
 
+    check_is_folder(folder)
+    if picture is not None:
+        picture_path(picture)
+    if out is not None:
+        _check_writable(out)
     engine = load(folder, device, trust_kernels=trust_kernels)
     one = engine.largest if isinstance(engine, BucketedEngine) else engine
     specs = [one.assignment.tensors[name] for name in one.assignment.inputs]
@@ -68,9 +83,8 @@ def run(
     for place, output in enumerate(outputs):
         print(f"output {place}: {str(output.dtype).removeprefix('torch.')} {tuple(output.shape)}")
     if out is not None:
-        numpy.savez(out, *(output.float().cpu().numpy() for output in outputs))
-    taken = measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6).call_us
-    print(f"a call takes {taken.value:,.1f} µs [{taken.low:,.1f}, {taken.high:,.1f}]")
+        _write(out, outputs)
+    print(_time_sentence(measure(lambda: engine(*inputs), device=engine.device, budget_us=1e6)))
     report = engine.memory_report()
     if memory:
         print(f"\n{report}")
@@ -82,6 +96,53 @@ def run(
             found.write_trace(trace)
         if profile:
             print(f"\n{found}")
+
+
+def check_is_folder(folder: Path) -> None:
+    """Refuse what is no folder of an engine, with what to name instead."""
+    if folder.is_dir():
+        return
+    if not folder.exists():
+        raise BadInput(
+            f"there is no folder {str(folder)!r}: `convwright optimize TARGET --out FOLDER` writes an engine"
+        )
+    if (folder.parent / "plan.json").is_file():
+        raise BadInput(f"{str(folder)!r} is a file of an engine: name its folder, {str(folder.parent)!r}")
+    raise BadInput(
+        f"{str(folder)!r} is a file, and an engine is a folder: `convwright optimize` writes one, with --out"
+    )
+
+
+def _time_sentence(timing: Timing) -> str:
+    """The time of a call, or why it is not known."""
+    us = timing.call_us
+    if timing.unstable is None or us.high <= _FARTHEST * us.low:
+        return f"a call takes {us.value:,.1f} µs [{us.low:,.1f}, {us.high:,.1f}]"
+    cause = ", ".join(timing.background) or "calls took very different times"
+    return f"the machine is too busy for a trustworthy time ({cause}): stop other work on it, and run this again"
+
+
+def _write(path: Path, outputs: Sequence[Tensor]) -> None:
+    import numpy
+
+    try:
+        named: dict[str, Any] = {f"output_{at}": each.float().cpu().numpy() for at, each in enumerate(outputs)}
+        numpy.savez(path, **named)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything runs."""
+    try:
+        with TemporaryFile(dir=path.absolute().parent):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"--output: {str(path)!r} cannot be written: {error.strerror or error}; choose another place")
 
 
 def _read(path: Path) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from reprlib import repr as brief
 from typing import Any
 
@@ -56,7 +58,8 @@ def why_uncallable(model: nn.Module, example: tuple[Any, ...], said: str) -> str
     given = [each.to("meta") if isinstance(each, Tensor) else each for each in tensors]
     own = {name: each.to("meta") for name, each in (*model.named_parameters(), *model.named_buffers())}
     try:
-        with torch.no_grad():
+        # What the model prints was printed already.
+        with torch.no_grad(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             torch.func.functional_call(model, own, torch_api.unflatten(given, nesting))
     except (TypeError, RuntimeError, ValueError, IndexError) as error:
         own = first_line(error)
