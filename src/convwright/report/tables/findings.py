@@ -30,7 +30,8 @@ _UNKNOWN = "–"
 def print_findings(found: Findings, console: Console, *, refusals: bool | None = None, top: int | None = None) -> None:
     """The problem, its limits, one row per candidate with its reason, what is unstable, and what was refused.
 
-    ``top`` is how many rows to print. ``refusals`` None counts refusals that need a GPU, if the device is none, and does not list them.
+    ``top`` is how many rows to print. If ``refusals`` is None and the device is a CPU, those that need a GPU are only
+    counted.
     """
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {_amount(found)} · mode {found.mode}"))
