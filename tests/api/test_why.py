@@ -113,7 +113,8 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
     [
         ("cudnn/fft", "a100", "unknown on sm_80: "),
         ("cudnn/3", "h200", "cuDNN lists this algorithm but computes no problem with it"),
-        ("fft", "cpu", "cuDNN needs an NVIDIA GPU"),
+        ("cudnn/fft", "cpu", "cuDNN needs an NVIDIA GPU"),
+        ("engine-20", "cpu", "cuDNN needs an NVIDIA GPU"),
         ("torch/default", "h200", "PyTorch needs a device of this machine"),
         ("triton/weight-gradient-3xtf32", "h200", "needs a channels-last `input`"),
         ("triton/weight-gradient", "h200", "computes backward_weight, not forward"),
@@ -122,12 +123,28 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
         ("space-to-depth(2, reference/gemm)", "cpu", "a stride of 1x1 leaves nothing to fold"),
     ],
 )
-def test_elsewhere_it_is_what_the_list_says(algorithm: str, device: str, sentence: str) -> None:
+def test_for_all_others_the_list_has_the_reason(algorithm: str, device: str, sentence: str) -> None:
     reason = cw.why(RESNET, algorithm, device)
     assert not reason.serves
     assert sentence in reason.sentence
     assert reason.sentence
     assert reason.causes == ()
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm", "id_", "serves"),
+    [
+        (RESNET, "winograd", "reference/winograd", True),
+        (RESNET, "onednn", "torch/onednn", True),
+        ("ic4ih8oc4kh3sh2", "winograd", "reference/winograd", False),
+        (RESNET, "implicit-gemm", "cudnn/implicit-gemm", False),
+    ],
+)
+def test_on_a_cpu_a_name_without_a_backend_is_one_that_can_run_there(
+    problem: str, algorithm: str, id_: str, serves: bool
+) -> None:
+    reason = cw.why(problem, algorithm, "cpu")
+    assert (reason.algorithm, reason.serves) == (id_, serves)
 
 
 def test_a_candidate_says_so() -> None:

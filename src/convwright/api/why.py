@@ -20,8 +20,9 @@ from convwright.tuning.worker import Answer
 from convwright.tuning.workers import TaskFailed, Worker, WorkerDied, WorkerNotStarted
 
 MOST_ATTEMPT_S = 120.0
-# A name without a backend is one of cuDNN's: no other has refusals that need to be looked up by name.
+# On a GPU a name without a backend is one of cuDNN's: it alone is asked about engines that no list contains.
 _UNNAMED = "cudnn"
+_ON_GPUS = ("cudnn", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
     """
     if algorithm in {each.name for each in REWRITES if each.kind == problem.kind}:
         return _rewrite(algorithm, problem, device)
-    id_ = algorithm if "/" in algorithm or "(" in algorithm else f"{_UNNAMED}/{algorithm}"
+    id_ = algorithm if "/" in algorithm or "(" in algorithm else _with_backend(algorithm, problem, device)
     id_ = listing.spelled(listing.spaced(id_), problem)
     if id_.count("[") != id_.count("]"):
         raise BadInput(f"a configuration is written in brackets, for example cudnn/engine-38[k2=1], got {algorithm!r}")
@@ -75,6 +76,19 @@ def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
     if isinstance(member, Explains) and member.can_be_asked(name, device):
         return _asked(member, family, name, problem, device)
     return _listed(problem, id_, device, algorithm)
+
+
+def _with_backend(algorithm: str, problem: Problem, device: DeviceFacts) -> str:
+    """The id of an algorithm named without its backend. On a CPU a backend that can run there comes first."""
+    policy, refused = resolved(Policy(), problem, device), []
+    for family in names(problem.kind) if device.kind == "cpu" else ():
+        id_ = f"{family}/{algorithm}"
+        offers = [each for each in listing.of_family(id_, problem, device, policy) if is_called(each.id, id_)]
+        if listing.candidates(offers):
+            return id_
+        if offers and family not in _ON_GPUS:
+            refused.append(id_)
+    return refused[0] if refused else f"{_UNNAMED}/{algorithm}"
 
 
 def _inside(problem: Problem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
