@@ -200,7 +200,7 @@ def test_in_mode_heuristic_nothing_runs_but_the_recording() -> None:
 
 def test_what_is_elsewhere_is_not_measured_in_full() -> None:
     with pytest.raises(
-        BadInput, match="NVIDIA H200 is elsewhere: nothing is measured, so that mode full would be ignored"
+        BadInput, match="NVIDIA H200 is not in this machine: nothing is measured, so that mode full would be ignored"
     ):
         advise(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8), device="h200", mode="full", store=Store.open(None))
 
@@ -208,7 +208,7 @@ def test_what_is_elsewhere_is_not_measured_in_full() -> None:
 def test_a_device_that_is_elsewhere_has_limits_and_candidates() -> None:
     net, x = model().eval().to("meta", torch.float16), X.to("meta", torch.float16)
     found = advise(net, x, device="h200", store=Store.open(None))
-    assert found.notes == ("NVIDIA H200 is elsewhere: limits and candidates are known, times are not.",)
+    assert found.notes == ("NVIDIA H200 is not in this machine: limits and candidates are known, times are not.",)
     assert found.limit_us is not None
     assert found.limit_us == pytest.approx(sum(layer.limit_us for layer in found.layers))
     assert all(layer.candidate is not None and layer.best_us is None for layer in found.layers)
@@ -264,7 +264,7 @@ def test_an_example_that_a_model_writes_to_is_restored() -> None:
     assert torch.equal(x, before)
 
 
-# What optimize would give.
+# The estimate for optimize.
 
 
 def test_advice_ends_with_what_optimize_would_give(advice: Advice) -> None:
@@ -273,8 +273,8 @@ def test_advice_ends_with_what_optimize_would_give(advice: Advice) -> None:
     assert (planned.refused, planned.steps, planned.unmeasured, planned.layout) == (None, 2, 0, Layout.NCHW)
     assert 0 < planned.modelled_us <= planned.own_us
     last, more = str(advice).splitlines()[-2:]
-    assert last.startswith("cw.optimize(model, example) would run 2 steps, which take ")
-    assert "in nchw" in more
+    assert last.startswith("cw.optimize(model, example) would run 2 steps, estimated at ")
+    assert "timed alone, in nchw. optimize also tries the other layout" in more
     assert json.loads(as_json(advice.to_json()))["optimized"]["steps"] == 2
     written = io.StringIO()
     print_advice(advice, Console(file=written, width=200))
@@ -297,7 +297,7 @@ def test_what_the_advice_measured_is_not_searched_again(monkeypatch: pytest.Monk
 
 
 class Branching(nn.Module):
-    """What cannot be exported."""
+    """A model that cannot be exported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ def test_why_there_is_no_such_plan_is_one_sentence(net: Any, example: Any, why: 
     )
 
 
-def test_a_plan_lies_as_the_model_does() -> None:
+def test_a_plan_has_the_layout_of_the_model() -> None:
     net, x = model().eval().to(memory_format=torch.channels_last), X.to(memory_format=torch.channels_last)
     found = advise(net, x, store=Store.open(None))
     assert found.optimized is not None

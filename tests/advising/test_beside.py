@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import convwright as cw
 from convwright.advising import advise as advising
 from convwright.advising import whatif
-from convwright.advising.advice import LayerAdvice
+from convwright.advising.advice import Advice, LayerAdvice
 from convwright.advising.advice_text import suggestion_lines
 from convwright.advising.gain import Gain, suggest
 from convwright.advising.side_by_side import time_pair
@@ -64,6 +64,30 @@ def test_what_was_not_surely_faster_beside_it_is_no_gain(pair: Verdict) -> None:
     assert row.is_torch
     assert row.candidate is TORCH.candidate
     assert (row.speedup, row.gain_us) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("enabled_us", "sentence"),
+    [
+        (
+            Interval(800.0, 750.0, 900.0),
+            ". The whole model takes 800 µs under cw.enabled(), 1.25x as fast (1.11 to 1.33).",
+        ),
+        (
+            Interval(1050.0, 1010.0, 1100.0),
+            ". But the whole model is slower with them: 1.05 ms under cw.enabled(), 0.95x as fast (0.91 to 0.99). "
+            "Leave it as it is.",
+        ),
+        (Interval(990.0, 900.0, 1100.0), ". But the whole model is not surely faster with them: 990 µs under "),
+    ],
+)
+def test_candidates_that_do_not_help_the_whole_model_are_not_recommended(enabled_us: Interval, sentence: str) -> None:
+    rows = (layer(finding("triton/plain", 50.0), paired=FASTER),)
+    model_us = Interval(1000.0, 995.0, 1005.0)
+    advice = Advice(CPU, Mode.QUICK, False, rows, model_us, None, enabled_us, (), (), (("torch", "9"),))
+    (said,) = (line for line in str(advice).splitlines() if line.startswith("With the candidates above"))
+    assert said.startswith("With the candidates above they take 240 µs, 1.25x as fast")
+    assert sentence in said
 
 
 def test_a_suggestion_says_what_its_ratio_rests_on() -> None:

@@ -30,7 +30,7 @@ def test_a_table_and_a_summary(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "ic64oc64ih56kh3ph1" in out
     assert "8 more distinct problems are not shown." in out
     assert "20 convolutions, 11 of them distinct: none of these candidates takes less than" in out
-    assert "NVIDIA H200 is elsewhere" in out
+    assert "NVIDIA H200 is not in this machine" in out
 
 
 def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

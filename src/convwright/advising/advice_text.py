@@ -115,7 +115,7 @@ def rests_on(ratio: Interval | None, rounds: int | None) -> str:
 
 
 def optimized_lines(advice: Advice) -> list[str]:
-    """What ``cw.optimize`` would give, at the end of all."""
+    """The estimate for ``cw.optimize``, which comes last."""
     planned, what = advice.optimized, "cw.optimize(model, example)"
     if planned is None:
         return []
@@ -124,14 +124,15 @@ def optimized_lines(advice: Advice) -> list[str]:
     count = "1 step" if planned.steps == 1 else f"{planned.steps} steps"
     if planned.unmeasured >= planned.steps:
         return [f"{what} would run {count}, whose times are not known."]
-    sentence = f"{what} would run {count}, which take {duration(planned.modelled_us)} in sum"
-    sentence += f", and {duration(planned.own_us)} by PyTorch's own calls"
+    sentence = f"{what} would run {count}, estimated at {duration(planned.modelled_us)}"
+    sentence += f" ({duration(planned.own_us)} by PyTorch's own calls)"
     if planned.unmeasured:
         sentence += f", without {planned.unmeasured} of them whose times are not known"
     if advice.model_us is not None:
         sentence += f"; the model as it is takes {duration(advice.model_us.value)}"
     how = (
-        f"Each step was timed alone, in {planned.layout}: optimize tries both layouts, and times steps in the network."
+        f"The estimate is a sum over steps that were timed alone, in {planned.layout}. optimize also tries the other "
+        "layout and times steps in the network: run it to measure the engine."
     )
     return [f"{sentence}.", f"   {how}"]
 
@@ -189,15 +190,20 @@ def _to_be_had(advice: Advice, now_us: float, best_us: float) -> str:
         return "PyTorch's own calls are as good as anything that was found for them."
     sentence = f"With the candidates above they take {duration(best_us)}, {now_us / best_us:.2f}x as fast"
     if advice.model_us is not None and advice.enabled_us is not None:
-        enabled, own_us = advice.enabled_us, advice.model_us.value
-        between = f"{own_us / enabled.high:.2f} to {own_us / enabled.low:.2f}"
-        return (
-            f"{sentence}; the whole model takes {duration(enabled.value)} under cw.enabled(), "
-            f"{own_us / enabled.value:.2f}x as fast ({between})."
-        )
+        return f"{sentence}. {_under_enabled(advice.enabled_us, advice.model_us.value)}."
     if advice.model_us is not None and (rest_us := advice.model_us.value - (now_us - best_us)) > 0:
         sentence += f", which would leave about {duration(rest_us)} of the whole model"
     return f"{sentence}."
+
+
+def _under_enabled(enabled_us: Interval, own_us: float) -> str:
+    """The whole model's time with these candidates, and whether that is a gain."""
+    figures = f"{duration(enabled_us.value)} under cw.enabled(), {own_us / enabled_us.value:.2f}x as fast "
+    figures += f"({own_us / enabled_us.high:.2f} to {own_us / enabled_us.low:.2f})"
+    if enabled_us.high < own_us:
+        return f"The whole model takes {figures}"
+    verdict = "slower" if enabled_us.low > own_us else "not surely faster"
+    return f"But the whole model is {verdict} with them: {figures}. Leave it as it is"
 
 
 def _count(advice: Advice) -> str:

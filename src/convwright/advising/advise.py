@@ -84,7 +84,7 @@ def advise(
     With ``tolerate_load`` ratios of rounds decide on a busy machine as well, where times are unstable.
 
     Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
-    device that is elsewhere ("h200"), and in mode "heuristic", limits and candidates are listed and times are
+    device that is not in this machine ("h200"), and in mode "heuristic", limits and candidates are listed and times are
     unknown. ``top`` is how many rows are shown.
 
     >>> import torch
@@ -334,7 +334,7 @@ def _notes(recording: Recording, facts: DeviceFacts, mode: Mode, layers: Sequenc
     if not layers:
         return notes
     if not facts.present:
-        notes.append(f"{facts.name} is elsewhere: limits and candidates are known, times are not.")
+        notes.append(f"{facts.name} is not in this machine: limits and candidates are known, times are not.")
     elif not mode.measures:
         notes.append(f"Nothing ran in mode {mode}: times are those of earlier searches, where there were any.")
     elif recording.device is not None and not _at_home(facts, recording):

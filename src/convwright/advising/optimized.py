@@ -1,4 +1,5 @@
-"""What ``optimize`` would give: the steps that it would plan in one layout, each by what was measured of it alone."""
+"""An estimate for ``optimize``: a plan in one layout, with the time of each step alone. ``optimize`` itself also tries
+the other layout and times steps in the network, so that its engine may be faster or slower."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ from convwright.tuning.trials.search_input import Progress
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """``steps`` run one after the other, and take ``modelled_us`` in sum; PyTorch's own calls for the same take
-    ``own_us``. The times of ``unmeasured`` ones are not known, and in neither. ``refused`` says why there is no such
+    """``steps`` run one after the other. Their times add up to ``modelled_us``, and those of PyTorch's own calls for
+    the same steps to ``own_us``. Neither sum contains the ``unmeasured`` steps. ``refused`` says why there is no
     plan."""
 
     steps: int = 0
@@ -60,8 +61,7 @@ class Optimized:
 def optimized(
     subject: Subject, layout: Layout, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, progress: Progress
 ) -> Optimized:
-    """Plan the network with images in one layout. What the store knows, as of the model's convolutions, is not searched
-    again."""
+    """Plan the network with images in one layout. Problems that the store knows are not searched again."""
     try:
         network, times = _network(subject), _InOneLayout(device, policy, mode, store, layout)
         planner = Planner(
@@ -85,8 +85,8 @@ def _network(subject: Subject) -> Network:
 
 
 class _InOneLayout(SearchedTimes):
-    """The winners of the searches that the policy itself asks for, with weights that are packed once. Images in the
-    other layout are only copied."""
+    """The winners of searches under the caller's policy, with constant weights. Problems in the other layout are left
+    out, except for copies."""
 
     def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, layout: Layout) -> None:
         super().__init__(device, policy, mode, store)
@@ -94,7 +94,7 @@ class _InOneLayout(SearchedTimes):
         self._own_us: dict[Operation, float] = {}
 
     def summed(self, planned: Assignment) -> Optimized:
-        """The steps of a plan, but for those that run nothing, and their times."""
+        """The steps of a plan that run something, and the sums of their times."""
         steps = [step for step in planned.steps if not isinstance(step.operation, NOTHING_RUNS)]
         times = [
             (step.time_us.value, self._own_us.get(step.operation, step.time_us.value))
@@ -109,16 +109,16 @@ class _InOneLayout(SearchedTimes):
     def of_problems(
         self, problems: Sequence[Problem], progress: Progress
     ) -> Iterator[tuple[Problem, tuple[TimedCandidate, ...]]]:
-        wanted = [each for each in problems if isinstance(each, CopyProblem) or self._lies_so(each)]
+        wanted = [each for each in problems if isinstance(each, CopyProblem) or self._has_layout(each)]
         return super().of_problems(wanted, progress)
 
-    def _lies_so(self, problem: Problem) -> bool:
+    def _has_layout(self, problem: Problem) -> bool:
         return all(spec.layout is self._layout for spec in problem.operands.values() if len(layouts_of(spec)) > 1)
 
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
         try:
             found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
-        except ConvwrightError:  # a problem that nothing here computes
+        except ConvwrightError:  # nothing here computes the problem
             return ()
         if found.baseline is not None and found.baseline.measurement is not None:
             self._own_us[problem] = call_us(found.baseline, self._planning).value
