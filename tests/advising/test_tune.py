@@ -114,7 +114,7 @@ def test_a_device_that_is_elsewhere_and_a_model_without_memory() -> None:
     assert (tuned.device.name, tuned.mode) == ("NVIDIA H200", Mode.HEURISTIC)
     assert all(each.findings.choice is None for each in tuned.problems)
     assert not any(each.known for each in tuned.problems)
-    with pytest.raises(BadInput, match='a model on "meta" runs nowhere'):
+    with pytest.raises(BadInput, match='a model on "meta" has no device: name one with `device`'):
         tune(net, x)
 
 
@@ -171,7 +171,7 @@ def test_a_device_that_is_elsewhere_is_refused_before_the_model_runs() -> None:
     def never(x: torch.Tensor) -> torch.Tensor:
         raise AssertionError("it ran")
 
-    with pytest.raises(BadInput, match=r"NVIDIA H200 is elsewhere, .*: plan_only"):
+    with pytest.raises(BadInput, match=r"NVIDIA H200 is not in this machine: use plan_only"):
         tune(never, X, device="h200", store=Store.open(None))
 
 

@@ -22,7 +22,7 @@ GEMM = "reference/gemm"
 NOWHERE = pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"device": "h200"}, "NVIDIA H200 is elsewhere: nothing is measured"),
+        ({"device": "h200"}, "NVIDIA H200 is not in this machine: nothing is measured"),
         ({"device": "cpu", "mode": "heuristic"}, "mode heuristic measures nothing"),
     ],
 )
@@ -142,3 +142,15 @@ def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> Non
         assert GEMM in mine.findings(PROBLEM.key, CPU.key)
     cw.find(PROBLEM, device=CPU, mode="quick")
     assert len(fake.calls) == 2
+
+
+def test_there_is_no_choice_until_a_call_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
+    x, w = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
+    for _ in range(3):
+        assert torch.equal(cw.conv2d(x, w), torch.nn.functional.conv2d(x, w))
+    assert cw.last_choice() is None
+    cw.conv2d(x, w, algorithm="reference/gemm")
+    choice = cw.last_choice()
+    assert choice is not None
+    assert choice.candidate.id == "reference/gemm"

@@ -69,8 +69,8 @@ def test_a_profiler_that_sees_nothing_is_an_error(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
-        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is elsewhere: nothing runs"),
-        ("cpu", "kernels are what a GPU runs, and .* is none"),
+        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is not in this machine"),
+        ("cpu", "only a GPU runs kernels, and .* is none"),
     ],
 )
 def test_where_none_are_launched_that_is_said_before_anything_runs(device: str, sentence: str) -> None:

@@ -245,7 +245,7 @@ def test_what_takes_tensors_only_says_so() -> None:
     ("what", "said"),
     [
         ({"problem": 3}, "plan takes a problem or its text, got 3"),
-        ({"problem": TEXT, "device": "h200"}, "a plan runs where it is made, and NVIDIA H200 is elsewhere"),
+        ({"problem": TEXT, "device": "h200"}, "a plan runs where it is made, and NVIDIA H200 is not in this machine"),
         ({"problem": TEXT, "device": "cpu", "algorithm": 3}, "`algorithm` must be an algorithm's id, .* got 3"),
         ({"problem": TEXT, "device": "cpu", "algorithm": "nope/x"}, "no algorithm here is called 'nope/x'"),
     ],

@@ -86,7 +86,7 @@ def test_a_plan_says_what_it_is() -> None:
 def test_the_policy_and_the_device_are_asked() -> None:
     deterministic = cw.Policy(deterministic=True)
     assert cw.plan(NORM, device="cpu", policy=deterministic).candidate.deterministic
-    with pytest.raises(BadInput, match="a plan runs where it is made, and NVIDIA H200 is elsewhere"):
+    with pytest.raises(BadInput, match="a plan runs where it is made, and NVIDIA H200 is not in this machine"):
         cw.plan(NORM, device="h200")
     with pytest.raises(Refused, match=r"torch/into cannot compute .*: needs an operand of the output's size"):
         cw.plan('pointwise "s + 1" mb2ic8 s:1', device="cpu", algorithm="torch/into")

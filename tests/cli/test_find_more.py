@@ -75,8 +75,8 @@ def test_what_would_be_ignored_is_a_mistake(
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
-        ("cpu", "kernels are what a GPU runs, and "),
-        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is elsewhere: nothing runs\n"),
+        ("cpu", "only a GPU runs kernels, and "),
+        ("h200", "kernels are listed by running candidates, and NVIDIA H200 is not in this machine\n"),
     ],
 )
 def test_kernels_are_a_gpus(
@@ -112,7 +112,7 @@ def test_what_is_for_measuring_is_refused_where_nothing_is_measured(
 ) -> None:
     code, _, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", *words)
     assert code == 2
-    assert f"NVIDIA H200 is elsewhere: nothing is measured, so that {name} would be ignored" in err
+    assert f"NVIDIA H200 is not in this machine: nothing is measured, so that {name} would be ignored" in err
     code, _, err = run(capsys, monkeypatch, SMALL, "--device", "cpu", "--mode", "heuristic", *words)
     assert code == 2
     assert f"mode heuristic measures nothing, so that {name} would be ignored" in err
@@ -123,7 +123,7 @@ def test_a_mode_that_measures_is_refused_where_nothing_is_measured(
 ) -> None:
     code, _, err = run(capsys, monkeypatch, "ic16ih8oc16kh3", "--device", "h200", "--mode", "quick")
     assert code == 2
-    assert "NVIDIA H200 is elsewhere: nothing is measured, so that --mode quick would be ignored" in err
+    assert "NVIDIA H200 is not in this machine: nothing is measured, so that --mode quick would be ignored" in err
 
 
 @pytest.mark.parametrize(

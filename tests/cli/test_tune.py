@@ -146,7 +146,7 @@ def test_a_plan_for_a_device_that_is_elsewhere(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--device", "h200"], "NVIDIA H200 is elsewhere, so nothing can be timed: plan_only (--plan-only) lists"),
+        (["--device", "h200"], "NVIDIA H200 is not in this machine: use plan_only (--plan-only), which times nothing"),
         (["--plan-only", "--budget", "1"], "--plan-only measures nothing, so that --budget would be ignored"),
         (["--plan-only", "--mode", "quick"], "--plan-only measures nothing, so that --mode quick would be ignored"),
     ],

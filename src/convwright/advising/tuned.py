@@ -166,16 +166,20 @@ def tune(
 ) -> Tuned:
     """Search for the best candidate of every convolution that ``model`` runs on ``example``.
 
-    ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. ``backward`` adds the
-    gradients that a training step needs, and the problems in which a kernel fuses an activation's derivative with them.
-    ``layers`` chooses layers by a pattern for their names, as "d1.*". ``budget_us`` is the time for each problem;
-    the default depends on ``mode``. Each problem's findings are stored when its search ends: Ctrl-C loses only the
-    current problem, and the next run continues from there. With ``tolerate_load`` candidates are compared on a busy
-    machine as well, by ratios of rounds in which both ran; unstable times are not stored.
+    ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. The model runs once, to
+    record its convolutions; a model on "meta" computes nothing. Each problem's findings are stored when its search
+    ends: Ctrl-C loses only the current problem, and the next run continues from there.
 
-    With ``plan_only``, which is mode "heuristic", candidates are listed with their workspaces and nothing is timed.
-    That alone is possible for a device that is elsewhere ("h200"). The model runs once, where it is, so that its
-    convolutions are known; a model on "meta" computes nothing.
+    Args:
+        device: The device to search on; the default is the model's own.
+        backward: Also search for the gradients that a training step needs, and for the problems in which a kernel fuses
+            an activation's derivative with them.
+        budget_us: The time for each problem. The default depends on ``mode``.
+        plan_only: List candidates with their workspaces and time nothing, as mode "heuristic" does. A device that is
+            not in this machine ("h200") needs this.
+        layers: A pattern for the names of layers, as "d1.*". Other layers are left out.
+        tolerate_load: Compare candidates on a busy machine as well, by ratios of rounds in which both ran. Unstable
+            times are not stored.
 
     >>> import torch
     >>> tune(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic").problems
@@ -214,7 +218,7 @@ def tune(
         nothing_new = not wanted.measures or (kept.reads_file and all(each.known for each in found.values()))
         unkept = None if nothing_new else kept.unkept
     tell(len(posed), len(posed), "")
-    session().forget()  # so that calls that were decided before are decided anew, with what is known now
+    session().forget()  # calls that were decided before are decided again with the new findings
     forget()
     return Tuned(
         facts, wanted, tuple(found[problem] for problem in posed), recording.left_out, perf_counter() - begun, unkept
@@ -237,15 +241,15 @@ def _tell_step(tell: Progress, done: int, total: int, what: str, step: str, *_: 
 
 def _check_present(facts: DeviceFacts) -> None:
     if not facts.present:
-        raise BadInput(f"{facts.name} is elsewhere, so nothing can be timed: plan_only (--plan-only) lists what it has")
+        raise BadInput(f"{facts.name} is not in this machine: use plan_only (--plan-only), which times nothing")
 
 
 def where(device: str | DeviceFacts | None, recording: Recording) -> DeviceFacts:
-    """The device that is asked about: the one that was named, or else the model's own."""
+    """The named device, or else the model's own."""
     if device is not None:
         return device_facts(device)
     if recording.device is not None and recording.device.type == "meta":
-        raise BadInput('a model on "meta" runs nowhere: `device` must say which one to ask about, got None')
+        raise BadInput('a model on "meta" has no device: name one with `device`, got None')
     return device_facts(recording.device)
 
 

@@ -1,4 +1,4 @@
-"""The parts of the public face that are about knowing rather than computing."""
+"""The public functions that give information and compute no convolution."""
 
 from __future__ import annotations
 
@@ -62,21 +62,28 @@ def find(
 ) -> Findings:
     """Every way of computing a problem, ranked, with the reason why each won, lost or was refused.
 
-    ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
-    ``weight``, or an ``nn.Conv…`` and its input's shape. For a device that is elsewhere ("h200") nothing runs. ``mode``
-    "heuristic" runs nothing either, and "predict" chooses by what a model of the device predicts; "predict-top" runs
-    the few candidates that may be the fastest by its intervals, "quick" keeps to 200 ms once kernels are compiled,
-    "full" measures every candidate; ``budget_us`` is the time for either. Where nothing runs, arguments that say how to
-    measure are errors. Findings are remembered in ``store``, a ``Store``, its path or its URL, by default the
-    one of this process.
+    ``what`` and the arguments after it are those of ``problem``: a problem of any kind, its text, an input and its
+    ``weight``, or an ``nn.Conv…`` and the shape of its input. For a device that is not in this machine ("h200"),
+    ``find`` lists candidates and measures nothing.
 
-    ``trust`` "verify" times a winner from the store again before it is believed, "trust" does not; by default it is as
-    ``CONVWRIGHT_TRUST`` says. ``isolate`` runs candidates in a process of their own, so that a crash of one is its
-    failure. ``energy`` measures the energy of the best, in mode "full". ``kernels`` runs each measured candidate once
-    more, when all is timed, and lists the kernels that it launches on a GPU. With ``tolerate_load`` candidates are
-    compared on a busy machine as well, by ratios of rounds in which both ran; unstable times are not stored.
-    ``progress=True`` writes a line to stderr; a function is called with how much of a step is done, of how much, and
-    which step it is.
+    Args:
+        mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled. "predict-top" runs the
+            few candidates that may be the fastest by a model of the device. "predict" runs nothing and chooses by that
+            model. "heuristic" runs nothing.
+        budget_us: The time for a search, in place of the mode's.
+        store: Where findings are read and stored: a ``Store``, its path or its URL. The default is the store of this
+            process.
+        trust: "verify" times a winner from the store again before it counts, "trust" does not. The default is
+            ``CONVWRIGHT_TRUST``.
+        isolate: Run candidates in a child process. A crash is then a failure of that candidate alone.
+        energy: Also measure the energy of the best candidates, in mode "full".
+        kernels: After the timing, run each measured candidate once more and list the kernels that it launches on a GPU.
+        tolerate_load: Compare candidates on a busy machine as well, by ratios of rounds in which both ran. Unstable
+            times are not stored.
+        progress: True writes a line to stderr. A function is called with the amount done, the total and the name of
+            the step.
+
+    Arguments that say how to measure are errors if nothing is measured.
 
     >>> found = find("ic4ih8oc4kh3", device="cpu", mode="heuristic")
     >>> [verdict.finding.candidate.id for verdict in found.verdicts][:2]
@@ -114,26 +121,27 @@ def find(
 
 
 def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:
-    """Why a search only lists what there is; None where it measures."""
+    """Why a search only lists candidates; None if it measures."""
     if not device.present:
-        return f"{device.name} is elsewhere: nothing is measured"
+        return f"{device.name} is not in this machine: nothing is measured"
     return None if mode.measures else f"mode {mode} measures nothing"
 
 
 def refuse_ignored(given: Mapping[str, object], why: str) -> None:
-    """Refuse what says how to measure where nothing is measured; names are the user's."""
+    """Refuse options that have no effect, by the names that the user knows."""
     for name, value in given.items():
         if value:
             raise BadInput(f"{why}, so that {name} would be ignored")
 
 
 def why(problem: Problem | str, algorithm: str, device: str | DeviceFacts | None = None) -> Reason:
-    """Why ``algorithm`` cannot compute ``problem`` on ``device``, in cuDNN's own words where it is one of cuDNN's.
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``. For cuDNN's algorithms cuDNN's log gives the reason.
 
-    ``algorithm`` is an id, with knobs or without: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft", "triton/implicit-gemm".
-    One without a backend is cuDNN's. Its engines are asked whether or not cuDNN proposes them, on a device that is
-    elsewhere as well; what its log says of the checks that failed is read in a process of its own, which takes a few
-    seconds. Nothing runs.
+    ``algorithm`` is an id, with or without a configuration: "cudnn/engine-48[k2=2,k13=2]", "cudnn/fft",
+    "triton/implicit-gemm". A name without a backend is one of cuDNN's on a GPU. On a CPU it is the first algorithm of
+    that name that can run there. cuDNN's engines can be named even if cuDNN does not propose them, also for a GPU that
+    is not in this machine. A child process reads cuDNN's log for the checks that failed, which takes a few seconds.
+    The problem is not computed.
 
     >>> reason = why("ic4ih8oc4kh3sh2", "reference/winograd", "cpu")
     >>> reason.serves, reason.sentence
@@ -155,17 +163,22 @@ def _knows_energy(found: Findings) -> bool:
 def _check_budget(given: object) -> None:
     if given is None or (is_above_0(given) and given != inf):
         return
-    told = f"{given / 1e6:g} s" if isinstance(given, int | float) and not isinstance(given, bool) else repr(given)
-    raise BadInput(f"the budget must be a time above 0, got {told}")
+    shown = f"{given / 1e6:g} s" if isinstance(given, int | float) and not isinstance(given, bool) else repr(given)
+    raise BadInput(f"the budget must be a time above 0, got {shown}")
 
 
 def _device_of(what: object) -> str | None:
-    """Where the operands are; None where that is nowhere, or not said."""
+    """The device of the operands; None if it is unknown."""
     tensor = what.weight if isinstance(what, nn.Module) else what
     return str(tensor.device) if isinstance(tensor, Tensor) and not tensor.is_meta else None
 
 
 @uncompiled()
 def last_choice() -> Choice | None:
-    """What was chosen at the latest first meeting of a problem in this process, or None."""
+    """The latest choice of this process; None if none was made yet.
+
+    None means that calls ran PyTorch's own function without a choice. This is usual on a CPU, where calls never search:
+    a call makes a choice if it names an algorithm, or after ``find`` or ``tune`` has measured something on this device.
+    On a GPU the second call of a layer makes the choice. A repeated call makes no new choice.
+    """
     return latest.choice

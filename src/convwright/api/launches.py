@@ -20,9 +20,9 @@ from convwright.wording.progress import Progress, progress_to
 def check_launches(device: DeviceFacts, mode: Mode) -> None:
     """Refuse to list kernels where none are launched."""
     if not device.present:
-        raise BadInput(f"kernels are listed by running candidates, and {device.name} is elsewhere: nothing runs")
+        raise BadInput(f"kernels are listed by running candidates, and {device.name} is not in this machine")
     if device.kind != "cuda":
-        raise BadInput(f"kernels are what a GPU runs, and {device.name} is none")
+        raise BadInput(f"only a GPU runs kernels, and {device.name} is none")
     if not mode.measures:
         raise BadInput(f"kernels are listed by running candidates, and nothing runs in mode {mode}")
 

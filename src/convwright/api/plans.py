@@ -102,7 +102,7 @@ def plan(
     check_policy(policy)
     facts, policy = device_facts(device), policy or Policy()
     if not facts.present:
-        raise BadInput(f"a plan runs where it is made, and {facts.name} is elsewhere")
+        raise BadInput(f"a plan runs where it is made, and {facts.name} is not in this machine")
     if algorithm is not None and not isinstance(algorithm, str):
         raise BadInput(f"`algorithm` must be an algorithm's id, 'auto' or None, got {brief(algorithm)}")
     if launchable and not isinstance(problem, ConvProblem):
