@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from torch import nn
 
 from convwright.cli.main import main
@@ -144,7 +145,8 @@ def test_a_library_that_is_missing_is_named(
         monkeypatch.setitem(sys.modules, name, None)
     code, out, err = run(capsys, monkeypatch, "passes", f"{library}:resnet18", "--input", "1,3,9,9")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"'{library}:resnet18' needs {library}, which cannot be imported" in err
+    torch_now = f"torch=={torch.__version__.partition('+')[0]}"
+    assert f"'{library}:resnet18' needs {library}: pip install {library} {torch_now} ({torch_now} keeps" in err
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "time"])

@@ -56,6 +56,9 @@ MISTAKES = [
     # What a target names.
     ("advise nets.py", "module:function or path/to/file.py:function, got 'nets.py'"),
     ("advise nets.py:nosuch", "'nets.py' has no attribute 'nosuch'"),
+    ("advise nets.py:too_smal", "'nets.py' has no attribute 'too_smal', did you mean 'too_small'?"),
+    ("advise nets.py:conv --top many", "--top must be a whole number, got 'many'"),
+    ("find ic4ih8oc4kh3 --max-error abc", "--max-error must be a number, got 'abc'"),
     ("advise nets.py:value", "'nets.py:value' must name something callable, got int"),
     ("advise nosuch.py:conv", "there is no file 'nosuch.py'"),
     ("advise nosuch:conv", "No module named 'nosuch'"),
@@ -86,7 +89,7 @@ MISTAKES = [
     ("advise nets.py:too_small", "Kernel size can't be greater than actual input size"),
     ("advise nets.py:conv --input 1,3", "the model does not run on its example"),
     ("advise nets.py:conv --input 1,3,-8,8", "--input must be the shape of an input, for example 1,3,224,224, got"),
-    ("optimize nets.py:channels", "the model cannot be exported as a whole: Given groups=1"),
+    ("optimize nets.py:channels", "the model cannot be called with the example: Given groups=1"),
     ("optimize nets.py:meta", 'the example is on "meta", where nothing runs'),
     ("quantize nets.py:meta", 'sample 0 is on "meta"'),
     ("quantize nets.py:nan", "sample 0 holds a NaN or an infinity"),

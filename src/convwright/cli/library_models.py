@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import version
 from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -34,8 +35,16 @@ def library_model(target: str) -> nn.Module:
     found = _TARGET.fullmatch(target)
     assert found is not None, "checked by names_library_model"
     library, name = found[1], found[2]
+    models = "torchvision.models" if library == "torchvision" else library
     try:
-        module = import_module("torchvision.models" if library == "torchvision" else library)
+        module = import_module(models)
+    except ModuleNotFoundError as error:
+        if error.name not in (library, models):
+            raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
+        keep = f"torch=={version('torch').partition('+')[0]}"
+        raise BadInput(
+            f"{target!r} needs {library}: pip install {library} {keep} ({keep} keeps this PyTorch)"
+        ) from None
     except ImportError as error:
         raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
     known = module.list_models()

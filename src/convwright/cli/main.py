@@ -42,6 +42,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 # What Typer says of a word that is none of an option's.
 _QUOTE = "'"
 _CHOICE = re.compile(r"Invalid value for '(--[\w-]+)': (?:Value error, )?('.*') is not one of (.+)")
+_NUMBER = re.compile(r"Invalid value for '(--[\w-]+)': Input should be a valid (number|integer)\b.*")
 # The columns from which on help stands in boxes.
 _BOXES_FROM = 70
 
@@ -172,12 +173,14 @@ def _mistake(error: Any) -> str:
     if (choice := _CHOICE.fullmatch(said)) is not None:
         option, given, choices = choice.groups()
         return f"{option} must be one of {choices.replace(_QUOTE, '')}, got {given}"
+    # Typer hands on what a validator says, which names the expected kind of value but not the given one.
+    details = getattr(error.__cause__, "errors", None)
+    given = f", got {details()[0]['input']!r}" if callable(details) else ""
+    if (number := _NUMBER.fullmatch(said)) is not None:
+        return f"{number[1]} must be a {'whole ' * (number[2] == 'integer')}number{given}"
     said = said.replace(". Did you mean", ", did you mean").replace("': Input", "': input")
     if not said or type(error).__name__ == "NoArgsIsHelpError":
         return ""
-    # Typer hands on what a validator says, which tells the kind of value that is expected but not the one given.
-    details = getattr(error.__cause__, "errors", None)
-    given = f", got {details()[0]['input']!r}" if callable(details) else ""
     where = f" (`{error.ctx.command_path} --help` tells more)" if error.ctx is not None else ""
     return f"{said[0].lower()}{said[1:]}{given}{where}"
 

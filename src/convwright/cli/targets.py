@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -62,7 +63,7 @@ class Targets:
         try:
             found = attrgetter(name)(module)
         except AttributeError:
-            raise BadInput(f"{place!r} has no attribute {name!r}") from None
+            raise BadInput(f"{place!r} has no attribute {name!r}{_nearest(name, module)}") from None
         if not callable(found):
             raise BadInput(f"{target!r} must name something callable, got {type(found).__name__}")
         return found  # type: ignore[no-any-return]
@@ -73,6 +74,13 @@ class Targets:
             raise BadInput(f"there is no file {path!r}")
         with _importing(f"file {path!r}"):
             return self._neighbours.loaded_from(file) or _executed(file)
+
+
+def _nearest(name: str, module: ModuleType) -> str:
+    """The name in ``module`` that is most like ``name``, as the end of a sentence; empty if none is."""
+    there = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+    near = get_close_matches(name, there, n=1)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def factory(target: str) -> Callable[..., Any]:
