@@ -211,6 +211,29 @@ def test_compiled_kernels_are_written_and_trusted(run: Run) -> None:
     assert out.startswith("output 0: float32 (2, 4, 8, 8)\n")
 
 
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_a_predicted_plan_is_printed_again_and_does_not_run(run: Run, device: str) -> None:
+    words = ("optimize", "models.py:small", "--plan-only", "--device", device, "--out", "plan")
+    code, planned, _ = run(*words)
+    assert code == 0
+    *shown, said = planned.splitlines()
+    assert said == "the plan is in plan: `convwright explain plan` prints it"
+    code, out, err = run("explain", "plan")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == shown
+    label = device_facts(device).label
+    assert f"planned for {label}, on which nothing was run: " in out
+    assert json.loads(run("explain", "plan", "--json")[1])["steps"]
+    assert run("explain", "plan", "--device", "cpu")[2].endswith(
+        f"plan holds a plan predicted for {label}: leave out --device\n"
+    )
+    code, out, err = run("run", "plan")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"convwright: plan holds a plan predicted for {label}, ")
+    assert "on that device, run `convwright optimize TARGET --out plan`" in err
+    assert "on_change" not in err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -66,9 +66,13 @@ def explain(
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if Path(problem).is_dir():
         from convwright.cli.steps import print_engine
-        from convwright.engine.loaded import load
+        from convwright.engine.loaded import load, saved_plan
 
-        print_engine(load(problem, device), layer=layer, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+        plan = saved_plan(problem)
+        if plan is not None and device is not None:
+            raise BadInput(f"{problem} holds a plan predicted for {plan.facts.label}: leave out --device")
+        shown = load(problem, device) if plan is None else plan
+        print_engine(shown, layer=layer, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
         return
     for option, given in (("--layer", layer is not None), ("--csv", as_csv), ("--markdown", as_markdown)):
         if given:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convwright.errors import BadInput
+from convwright.errors import BadInput, Refused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +61,7 @@ def run(
 
     from convwright import torch_api
     from convwright.engine.buckets.bucketed import BucketedEngine
-    from convwright.engine.loaded import load
+    from convwright.engine.loaded import load, saved_plan
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
     from convwright.wording.pictures import picture_path
@@ -70,6 +71,11 @@ def run(
         picture_path(picture)
     if out is not None:
         _check_writable(out)
+    if (plan := saved_plan(folder)) is not None:
+        raise Refused(
+            f"{folder} holds a plan predicted for {plan.facts.label}, and no engine: on that device, run `convwright "
+            f"optimize TARGET --out {quote(str(folder))}` with the TARGET that was planned"
+        )
     engine = load(folder, device, trust_kernels=trust_kernels)
     one = engine.largest if isinstance(engine, BucketedEngine) else engine
     specs = [one.assignment.tensors[name] for name in one.assignment.inputs]

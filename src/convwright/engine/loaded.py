@@ -23,6 +23,8 @@ from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.inputs import policy_of
 from convwright.engine.network import Network
+from convwright.engine.planned_engine import SavedPlan
+from convwright.engine.planning.forecast_times import Basis
 from convwright.engine.replanned import replanned
 from convwright.engine.running.failure import OnFailure
 from convwright.engine.saving.kernels_file import kernels_read
@@ -118,6 +120,26 @@ def load(
                 network, structure, facts, policy, mode, kept, on_failure
             ).blueprint  # fmt: skip
     return _ready(anew, plan, facts, on_failure)
+
+
+def saved_plan(folder: Path | str) -> SavedPlan | None:
+    """The plan in a folder that was only predicted; None if the folder holds an engine. Its device need not be in this
+    machine."""
+    folder = folder_of(folder)
+    plan = _plan(folder)
+    if not (known := plan.get(PREDICTED)):
+        return None
+    if not isinstance(known, dict):
+        raise BadInput(f"{folder} holds a plan of an older convwright, which cannot be printed: plan the model again")
+    home, key = _home(plan), str(plan.get("device"))
+    facts = home if home.key == key else device_facts(key[:_QUOTED])
+    return _read(folder, _saved_plan, plan, known, facts)
+
+
+def _saved_plan(plan: Mapping[str, Any], known: Mapping[str, Any], facts: DeviceFacts) -> SavedPlan:
+    read = read_plan(plan, facts)
+    check_assignment(read, facts.kind)
+    return SavedPlan(read, facts, tuple(map(Basis, known["bases"])), tuple(map(str, known["sums"])))
 
 
 def _ready(

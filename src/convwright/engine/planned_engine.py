@@ -29,7 +29,7 @@ from convwright.engine.planning.forecast_times import Basis
 from convwright.engine.planning.reasons import FASTEST, UNMEASURED
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.engine.running.memory_report import MemoryReport
-from convwright.engine.saving.saved import save
+from convwright.engine.saving.saved import folder_of, save
 from convwright.engine.structure import Structure
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
@@ -108,8 +108,10 @@ class PlannedEngine:
 
     def explain(self) -> str:
         """A table of the steps: candidate, layout, predicted time, and what the time rests on."""
-        rows = [_row(step, basis, self.facts) for step, basis in zip(self.assignment.steps, self.bases, strict=True)]
-        return Lines("\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self._sums())))
+        return self._saved().explain()
+
+    def _saved(self) -> SavedPlan:
+        return SavedPlan(self.assignment, self.facts, self.bases, tuple(self._sums()))
 
     def _sums(self) -> Iterator[str]:
         found = self.prediction
@@ -155,11 +157,27 @@ class PlannedEngine:
             )
         network = self.origin.network(self.model)
         made = Blueprint(self.assignment, network.constants, self.structure, None, self.graph)
-        save(Path(folder), made, self.facts, None, predicted=True)
+        known = {"bases": self.bases, "sums": self._saved().sums}
+        save(folder_of(folder), made, self.facts, None, predicted=known)
 
     def __repr__(self) -> str:
         found = self.time_us
         return f"<PlannedEngine: {len(self.assignment.steps)} steps on {self.facts.key}, {found.value:,.0f} µs>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedPlan:
+    """What a folder says of a plan that was only predicted. ``sums`` are its totals in words."""
+
+    assignment: Assignment
+    facts: DeviceFacts
+    bases: tuple[Basis, ...]
+    sums: tuple[str, ...]
+
+    def explain(self) -> str:
+        """The table of steps that the plan printed."""
+        rows = [_row(step, basis, self.facts) for step, basis in zip(self.assignment.steps, self.bases, strict=True)]
+        return Lines("\n".join((table(_HEADINGS, rows, numbers=(4, 5, 7)), "", *self.sums)))
 
 
 def _row(step: Step, basis: Basis, device: DeviceFacts) -> tuple[str, ...]:

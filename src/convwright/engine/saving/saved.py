@@ -28,16 +28,21 @@ VERSION = 2
 PLAN, WEIGHTS, KERNELS = "plan.json", "weights.safetensors", "kernels.json"
 # The plan's key for the checksum of compiled kernels; its "kernels" are kernels that the user has registered.
 COMPILED = "compiled"
-# The plan's key that says that nothing of it was run.
+# The plan's key that says that nothing of it was run; it has the bases of its times, and its totals in words.
 PREDICTED = "predicted"
 
 
 def save(
-    folder: Path, engine: Blueprint, device: DeviceFacts, kernels: bytes | None, *, predicted: bool = False
+    folder: Path,
+    engine: Blueprint,
+    device: DeviceFacts,
+    kernels: bytes | None,
+    *,
+    predicted: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a plan, its weights and its compiled ``kernels`` to a folder, which is created if needed. A plan that was
-    only ``predicted`` says so."""
-    mark = {PREDICTED: True} if predicted else {}
+    only ``predicted`` has what is known of its times."""
+    mark = {} if predicted is None else {PREDICTED: predicted}
     body = {**mark, **needed([engine.assignment], device), **plan_of(engine)}
     write(folder, engine.constants, device, body, kernels)
 

@@ -15,7 +15,7 @@ from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.buckets.buckets import bucket_text
 from convwright.engine.engine import Engine
 from convwright.engine.partial import PartialEngine
-from convwright.engine.planned_engine import PlannedEngine
+from convwright.engine.planned_engine import PlannedEngine, SavedPlan
 from convwright.engine.planning.assignment import Step
 from convwright.engine.planning.step_text import layouts, types, what_runs
 from convwright.errors import BadInput
@@ -24,7 +24,8 @@ from convwright.prediction.physics import least_us
 from convwright.report.words.amounts import interval_text
 from convwright.report.words.sheet import Sheet
 
-Planned = Engine | PlannedEngine | BucketedEngine | PartialEngine
+_Part = Engine | PlannedEngine | SavedPlan
+Planned = _Part | BucketedEngine | PartialEngine
 
 _COLUMNS = ("part", "step", "runs", "type", "layout", "µs", "between", "known", "limit", "next best", "why")
 _KEPT = ("step", "µs", "runs", "between", "known", "why")
@@ -77,7 +78,7 @@ def _is_like(name: str, pattern: str) -> bool:
     return any(fnmatchcase(part, pattern) for part in (name, *name.split("+")))
 
 
-def _parts(engine: Planned) -> Iterator[tuple[str, Engine | PlannedEngine]]:
+def _parts(engine: Planned) -> Iterator[tuple[str, _Part]]:
     """The engines that it is made of, with their names where there are several."""
     if isinstance(engine, BucketedEngine):
         for bucket, each in engine.engines.items():
@@ -88,9 +89,9 @@ def _parts(engine: Planned) -> Iterator[tuple[str, Engine | PlannedEngine]]:
         yield "", engine
 
 
-def _bases(engine: Engine | PlannedEngine) -> list[str]:
+def _bases(engine: _Part) -> list[str]:
     """What the time of each step rests on; of an engine that was measured nothing is said."""
-    if isinstance(engine, PlannedEngine):
+    if isinstance(engine, PlannedEngine | SavedPlan):
         return [str(basis) for basis in engine.bases]
     return [""] * len(engine.assignment.steps)
 
