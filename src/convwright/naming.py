@@ -14,7 +14,7 @@ from convwright.errors import BadInput
 # More than any size has. Python itself refuses to read very long numbers, in other words.
 MOST_DIGITS = 18
 
-_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|problem|candidate|suggestion|other value)s\b")
+_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|problem|candidate|suggestion|observation|row|other value)s\b")
 
 _Member = TypeVar("_Member", bound=StrEnum)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import convwright as cw
 from convwright.campaign.bounds import MOST_US, usual_us
 from convwright.campaign.campaign import Campaign
 from convwright.campaign.drawn import Drawn
@@ -93,3 +95,24 @@ def test_a_campaign_that_cannot_be_is_refused_in_words() -> None:
     tiny = DeviceFacts("a watch", "cpu", "any", threads=1, memory_bytes=1 << 10)
     with pytest.raises(BadInput, match="no problem of the source 'networks' fits on a watch: choose other sources"):
         problem_at(campaign(shares=(("networks", 1.0),)), tiny, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "shares"), [(["random"], (("random", 1.0),)), (("random=2", "kinds"), (("random", 2.0), ("kinds", 1.0)))]
+)
+def test_sources_are_a_list_as_well(given: object, shares: tuple[tuple[str, float], ...]) -> None:
+    assert shares_of(given) == shares  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [3, [3], []])
+def test_other_sources_are_refused(given: object) -> None:
+    with pytest.raises(BadInput, match=r'^`sources` must be names, such as \["random"\], or shares, as in'):
+        cw.sample("cpu", seconds=1, sources=given)  # type: ignore[arg-type]
+
+
+def test_a_campaign_needs_a_store_that_keeps_what_it_measures(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        cw.StoreError, match=r"^a campaign needs a store that keeps its observations: .*is not a folder"
+    ):
+        cw.sample("cpu", seconds=1, store=tmp_path / "file" / "x.sqlite")

@@ -49,8 +49,8 @@ def test_observations_are_carried_from_one_store_to_another(run: Run, tmp_path: 
     with Store.open(here) as store:
         store.observe([seen(1.0), seen(2.0)])
     assert run("export", file, "--store", here) == (0, f"2 observations written to {file}\n", "")
-    assert run("import", file, "--store", there) == (0, "2 observations taken in, 0 were there already\n", "")
-    assert run("import", file, "--store", there) == (0, "0 observations taken in, 2 were there already\n", "")
+    assert run("import", file, "--store", there) == (0, "2 observations taken in, 0 already in the store\n", "")
+    assert run("import", file, "--store", there) == (0, "0 observations taken in, 2 already in the store\n", "")
     with Store.open(there) as store:
         assert list(store.observations()) == [seen(1.0), seen(2.0)]
     assert run("export", file, "--store", here, "--mode", "full") == (0, f"0 observations written to {file}\n", "")
@@ -63,6 +63,19 @@ def test_observations_are_carried_from_one_store_to_another(run: Run, tmp_path: 
         (("--for", "8 years"), "--for takes a time above 0, such as 90s, 8m or 2h, got '8 years'"),
         (("--for", "1s", "--sources", "zoo"), "a source of problems is one of random, networks, kinds, got 'zoo'"),
         (("--for", "1s", "--device", "tpu"), "a campaign measures on cpu or cuda, which must be in this machine, got"),
+        (
+            ("--for", "1s", "--device", "cpu", "--gpus", "x"),
+            "`gpus` are numbers of GPUs, and the device is the CPU: leave out gpus='x'",
+        ),
+        (("--for", "1s", "--device", "cpu", "--campaign", ""), "a campaign needs a name, got ''"),
+        (
+            ("--for", "1s", "--cluster", "127.0.0.1"),
+            "a cluster is given by the address of its Dask scheduler with a port, tcp://host:8786, got '127.0.0.1'",
+        ),
+        (
+            ("--for", "1s", "--cluster", "http://host:1"),
+            "a cluster is given by the address of its Dask scheduler with a port, tcp://host:8786, got 'http://host:1'",
+        ),
         (("--for", "1s", "--repeat", "3"), "`repeat` is a share of the problems, between 0 and 1, got 3.0"),
     ],
 )
@@ -72,6 +85,42 @@ def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, words: tuple[str, .
     assert (code, out) == (2, "")
     assert told.startswith(f"convwright: {said}")
     assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--sources=nets", "a source of problems"), ("--device=h200", "a campaign measures on")]
+)
+def test_sources_and_device_are_checked_before_the_store(run: Run, tmp_path: Path, option: str, said: str) -> None:
+    code, _, told = run("--for", "1s", option, "--store", tmp_path)
+    assert code == 2
+    assert told.startswith(f"convwright: {said}")
+
+
+@pytest.mark.parametrize("place", ["none", "file/x.sqlite"])
+def test_a_campaign_says_that_it_needs_a_store(run: Run, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    store = place if place == "none" else tmp_path / place
+    code, out, told = run("--for", "1s", "--device", "cpu", "--store", store)
+    assert code
+    assert out == ""
+    assert told.startswith("convwright: a campaign needs a store for its observations: ")
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (".", "convwright: . is a folder: name a file in it, such as observations.parquet\n"),
+        (
+            "t.txt",
+            "convwright: observations are written as Apache Parquet: the file must end in .parquet, got 't.txt'\n",
+        ),
+    ],
+)
+def test_observations_go_to_a_parquet_file(run: Run, tmp_path: Path, file: str, said: str) -> None:
+    with Store.open(tmp_path / "here.sqlite") as store:
+        store.observe([seen(1.0)])
+    assert run("export", file, "--store", tmp_path / "here.sqlite") == (2, "", said)
 
 
 def test_options_in_the_place_of_those_of_a_verb_are_refused(run: Run, tmp_path: Path) -> None:
@@ -84,3 +133,4 @@ def test_a_campaign_without_time_says_that_nothing_was_measured(run: Run, tmp_pa
     code, out, told = run("--for", "0.1s", "--store", tmp_path / "store.sqlite", "--device", "cpu")
     assert (code, told) == (0, "")
     assert out.startswith("0 observations of 0 problems on ")
+    assert out.endswith("need some seconds to start: give a longer time, such as 60 s\n")

@@ -86,8 +86,21 @@ def test_only_sure_times_of_the_device_count() -> None:
 
 
 def test_few_observations_are_refused() -> None:
-    with pytest.raises(BadInput, match="a model of NVIDIA H200 needs at least 100 measured candidates, got 8"):
+    needs = "a model of NVIDIA H200 needs at least 100 measured candidates, got 8"
+    with pytest.raises(BadInput, match=f"^{needs}: measure more with `convwright sample`$"):
         learn(observations()[:8], DEVICE)
+    first, *others = observations()[:10]
+    several = [
+        first, *others[:7], replace(first, created=9.0), doubtful(others[7]),
+        replace(others[8], outcome=Outcome.FAILED, measurement=None), replace(first, device="NVIDIA A100"),
+    ]  # fmt: skip
+    why = "1 from other devices, 1 that were not measured, 1 with doubtful times, 1 repeats of a candidate"
+    with pytest.raises(BadInput) as refused:
+        learn(several, DEVICE)
+    said, _, step = str(refused.value).partition("; ")
+    assert said.startswith(f"{needs} from 12 observations (left out: ")
+    assert set(said.partition("left out: ")[2].rstrip(")").split(", ")) == set(why.split(", "))
+    assert step == "stop other work on the device, and measure more with `convwright sample`"
 
 
 def test_no_origin_counts_for_more_than_others() -> None:

@@ -12,9 +12,19 @@ from convwright.campaign.rows import COLUMNS, observation_of, row_of
 from convwright.core.observation import SCHEMA, Observation
 from convwright.errors import BadInput
 
+SUFFIX = ".parquet"
 # Rows in memory at once.
 _AT_ONCE = 2000
 _KEY = b"convwright"
+
+
+def check_target(path: Path | str) -> None:
+    """Refuse a file that would not look like what it holds."""
+    target = Path(path)
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder: name a file in it, such as {target / 'observations.parquet'}")
+    if target.suffix != SUFFIX:
+        raise BadInput(f"observations are written as Apache Parquet: the file must end in {SUFFIX}, got {str(path)!r}")
 
 
 def write(observations: Callable[[], Iterable[Observation]], path: Path | str) -> int:
@@ -23,6 +33,7 @@ def write(observations: Callable[[], Iterable[Observation]], path: Path | str) -
     They are read twice, since their number is not limited: the origin of a failed candidate's problem is only in other
     observations.
     """
+    check_target(path)
     arrow, parquet = _libraries()
     target, count = Path(path), 0
     part = target.with_name(f"{target.name}.part")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import exp, log
 from random import Random
 
@@ -34,15 +34,15 @@ _SOURCES: Mapping[str, Callable[[Random, DeviceFacts], tuple[Problem, str]]] = {
 SHARES = (("random", 0.5), ("networks", 0.3), ("kinds", 0.2))
 
 
-def shares_of(given: str | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
+def shares_of(given: str | Iterable[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
     """Shares in the user's notation. Sources without a number get equal shares.
 
-    >>> shares_of("random=3,kinds=1"), shares_of("networks,kinds")
+    >>> shares_of("random=3,kinds=1"), shares_of(["networks", "kinds"])
     ((('random', 3.0), ('kinds', 1.0)), (('networks', 1.0), ('kinds', 1.0)))
     """
     if given is None:
         return SHARES
-    pairs = dict(_pair(word) for word in between_commas(given)) if isinstance(given, str) else dict(given)
+    pairs = _pairs(given)
     for name, share in pairs.items():
         if name not in _SOURCES:
             raise BadInput(f"a source of problems is one of {', '.join(_SOURCES)}, got {name!r}")
@@ -51,6 +51,15 @@ def shares_of(given: str | Mapping[str, float] | None) -> tuple[tuple[str, float
     if not sum(pairs.values()):
         raise BadInput("at least one source of problems must have a share above 0")
     return tuple((name, float(share)) for name, share in pairs.items())
+
+
+def _pairs(given: str | Iterable[str] | Mapping[str, float]) -> dict[str, float]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    words = between_commas(given) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not words or not all(isinstance(word, str) for word in words):
+        raise BadInput(f'`sources` must be names, such as ["random"], or shares, as in {{"random": 2}}, got {given!r}')
+    return dict(map(_pair, words))
 
 
 def _pair(word: str) -> tuple[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +20,10 @@ from convwright.campaign.sampled import Sampled
 from convwright.campaign.series import Series
 from convwright.campaign.site import Site, sites
 from convwright.campaign.tally import Tally
+from convwright.clusters import check_address
 from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Predictor
-from convwright.errors import BadInput
+from convwright.errors import BadInput, StoreError
 from convwright.naming import check_above_0
 from convwright.prediction.corrections import predictor_for
 from convwright.settings import settings, store_place
@@ -40,7 +41,7 @@ def sample(
     *,
     seconds: float,
     seed: int = 0,
-    sources: str | Mapping[str, float] | None = None,
+    sources: str | Iterable[str] | Mapping[str, float] | None = None,
     store: Store | Path | str | None = None,
     campaign: str | None = None,
     gpus: str | Sequence[int] = "all",
@@ -64,7 +65,7 @@ def sample(
     Args:
         device: "cpu" or "cuda"; by default the GPUs, if there are any.
         seconds: For how long new candidates are started.
-        sources: Their names, with shares if these differ: "random=2,networks=1", or a dict.
+        sources: Their names, ["random", "networks"], or shares: {"random": 2, "networks": 1}, "random=2,networks=1".
         store: A store, or its path; by default the one from the settings.
         campaign: Its name; by default one for each seed.
         gpus: "all", or their numbers.
@@ -82,16 +83,34 @@ def sample(
     where = device or ("cuda" if cluster or torch.cuda.is_available() else "cpu")
     kind = where.partition(":")[0]
     asked = Campaign(
-        campaign or f"seed {seed}", seed, shares_of(sources), repeat, energy_every,
+        f"seed {seed}" if campaign is None else campaign, seed, shares_of(sources), repeat, energy_every,
         TIMING_US.get(kind, TIMING_US["cpu"]) if timing_us is None else timing_us, deadline_s, most,
         adaptive or predictor is not None,
     )  # fmt: skip
     place = _place(store)
     if cluster is not None:
+        check_cluster(cluster, where, gpus)
         return _on_cluster(cluster, asked, where, place, seconds, tell)
     found = sites(where, gpus)
     with _opened(store, place) as kept:
         return _sampled(asked, found, kept, place, predictor, begun_s, seconds, tell)
+
+
+def check_cluster(address: str, device: str, gpus: str | Sequence[int] = "all") -> None:
+    """Refuse a cluster that cannot be used for this device."""
+    check_address(address)
+    if device not in RESOURCES:
+        raise BadInput(f"the device of a cluster is one of {', '.join(RESOURCES)}, got {device!r}")
+    if gpus != "all":
+        raise BadInput(f"`gpus` are GPUs of this machine, and the workers of a cluster use their own: got {gpus!r}")
+
+
+def check_device(device: str | None, gpus: str | Sequence[int] = "all", cluster: str | None = None) -> None:
+    """Refuse a device that cannot be measured, before a store is opened."""
+    if cluster is not None:
+        check_cluster(cluster, device or "cuda", gpus)
+    else:
+        sites(device or ("cuda" if torch.cuda.is_available() else "cpu"), gpus)
 
 
 def _place(store: Store | Path | str | None) -> Path | StoreUrl | None:
@@ -112,6 +131,8 @@ def _opened(given: Store | Path | str | None, place: Path | StoreUrl | None) -> 
     if place is None:
         raise BadInput("a campaign needs a store, and this one keeps nothing: name a file with --store (`store=`)")
     with Store.open(place) as store:
+        if store.unkept is not None:
+            raise StoreError(f"a campaign needs a store that keeps its observations: {store.unkept}")
         yield store
 
 
@@ -120,8 +141,6 @@ def _on_cluster(
 ) -> Sampled:
     if place is None:
         raise BadInput("the workers of a cluster need a store that all of them reach, and this one is in memory only")
-    if device not in RESOURCES:
-        raise BadInput(f"the device of a cluster is one of {', '.join(RESOURCES)}, got {device!r}")
     if campaign.adaptive:
         raise BadInput("a campaign on a cluster is not adaptive: run it on one machine, or leave the predictor out")
     begun_s = perf_counter()

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from convwright.core.observation import Outcome
 from convwright.core.record import Record
+from convwright.naming import singular
+
+_LEAST_S = 60  # enough for some problems on any machine
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,10 +41,15 @@ class Sampled(Record):
         ended = ", ".join(
             f"{count:,} {outcome}" for outcome, count in self.outcomes.items() if count or outcome in _FIRST
         )
-        return (
-            f"{self.rows:,} observations of {self.problems:,} problems on {self.device} in {self.seconds:,.0f} s "
-            f"({self.rows_per_minute:,.0f} a minute): {ended}"
-        )
+        count = singular(f"{self.rows:,} observations of {self.problems:,} problems")
+        said = f"{count} on {self.device} in {self.seconds:,.0f} s ({self.rows_per_minute:,.0f} a minute): {ended}"
+        return said if self.rows else f"{said}; {self._why_none}"
+
+    @property
+    def _why_none(self) -> str:
+        """Why nothing was measured, and what to do."""
+        longer = max(_LEAST_S, 4 * round(self.seconds))
+        return f"the processes that measure need some seconds to start: give a longer time, such as {longer} s"
 
 
 _FIRST = (Outcome.MEASURED,)

@@ -37,6 +37,8 @@ class Site:
 def sites(device: str, gpus: str | Sequence[int] = "all") -> list[Site]:
     """The CPU, or the named GPUs: "all", or their numbers in PyTorch here."""
     if device == "cpu":
+        if gpus != "all":
+            raise BadInput(f"`gpus` are numbers of GPUs, and the device is the CPU: leave out gpus={gpus!r}")
         return [Site(device_facts("cpu"), f"cpu of {platform.node()}", "cpu", {_VISIBLE: ""})]
     if device.partition(":")[0] != "cuda":
         raise BadInput(f"a campaign measures on cpu or cuda, which must be in this machine, got device {device!r}")

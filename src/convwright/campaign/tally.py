@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from convwright.core.observation import Observation, Outcome
+from convwright.naming import singular
 
 
 class Tally:
@@ -51,4 +52,4 @@ class Tally:
             return {outcome: self._outcomes[outcome] for outcome in Outcome}
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows of {self.problems:,} problems"
+        return singular(f"{self.rows:,} rows of {self.problems:,} problems")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
@@ -11,7 +13,8 @@ from convwright.cli.choices import RecordedMode
 from convwright.cli.duration import seconds_of
 from convwright.cli.interrupt import stoppable, stopped
 from convwright.cli.store_path import StorePath, opened
-from convwright.errors import BadInput
+from convwright.errors import BadInput, StoreError
+from convwright.naming import singular
 
 _AT_ONCE = 1000
 
@@ -67,7 +70,13 @@ def sample(
         raise BadInput("--for says how long to measure, for example --for 8m")
     seconds, deadline_s = seconds_of("--for", for_), seconds_of("--deadline", deadline)
     said = ""
-    with stoppable("before the first problem"), opened(path, new=True):
+    with stoppable("before the first problem"):
+        from convwright.campaign.problems import shares_of
+        from convwright.campaign.sample import check_device
+
+        shares_of(sources)
+        check_device(device, gpus, cluster)
+    with stoppable("before the first problem"), _kept(path):
         from convwright.campaign.sample import sample as measure
         from convwright.report.words.output import output
         from convwright.report.words.plain import as_json as strict_json
@@ -94,6 +103,20 @@ def sample(
             output().print(str(found))
 
 
+@contextmanager
+def _kept(path: str | None) -> Iterator[None]:
+    """The store that observations are kept in; an error says what a campaign needs it for."""
+    from convwright.store.database import NOT_KEPT
+
+    with ExitStack() as store:
+        try:
+            store.enter_context(opened(path, new=True))
+        except (BadInput, StoreError) as error:
+            why = str(error).removeprefix(NOT_KEPT).removeprefix("nothing was done, since ")
+            raise type(error)(f"a campaign needs a store for its observations: {why}") from error
+        yield
+
+
 @sample_app.command("export")
 def export(
     file: Annotated[str, typer.Argument(help="Where to: a file of Apache Parquet.")],
@@ -106,11 +129,12 @@ def export(
     path: StorePath = None,
 ) -> None:
     """Write observations as a table, one row each, that other programs read."""
-    from convwright.campaign.parquet import write
+    from convwright.campaign.parquet import check_target, write
 
+    check_target(file)
     with opened(path, reads=True) as store:
         rows = write(lambda: store.observations(device=device, mode=mode), file)
-    print(f"{rows:,} observations written to {file}")
+    print(singular(f"{rows:,} observations written to {file}"))
 
 
 @sample_app.command("import")
@@ -130,4 +154,4 @@ def import_(
         while some := list(islice(left, _AT_ONCE)):
             new += store.observe(some)
             count += len(some)
-    print(f"{new:,} observations taken in, {count - new:,} were there already")
+    print(singular(f"{new:,} observations taken in, {count - new:,} already in the store"))

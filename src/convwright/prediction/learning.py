@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from convwright.backends.triton.estimates import estimated
 from convwright.backends.triton.kernels import called, kernel
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
+from convwright.core.finding import Measurement
 from convwright.core.observation import Observation, Outcome
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
@@ -37,6 +39,7 @@ _FEW_ROWS = TreeSettings(
     trees=120, leaves=12, learning_rate=0.1, features_per_split=0.5, losses=("squared_error",), members=1
 )
 _MANY = 1000
+_DOUBTFUL = "with doubtful times"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,9 +80,8 @@ def samples(observations: Iterable[Observation], device: DeviceFacts) -> Samples
     for each in observations:
         if each.device != device.key or each.outcome is not Outcome.MEASURED or each.measurement is None:
             continue
-        place, measured = (each.candidate.problem.key, each.candidate.id), each.measurement
-        is_sure = measured.doubt is None and measured.device_us.value > 0
-        if is_sure and (place not in newest or newest[place].created < each.created):
+        place = (each.candidate.problem.key, each.candidate.id)
+        if _is_sure(each.measurement) and (place not in newest or newest[place].created < each.created):
             newest[place] = each
     rows = [newest[place] for place in sorted(newest)]
     problems: dict[str, Any] = {}
@@ -93,6 +95,10 @@ def samples(observations: Iterable[Observation], device: DeviceFacts) -> Samples
     )
 
 
+def _is_sure(measured: Measurement) -> bool:
+    return measured.doubt is None and measured.device_us.value > 0
+
+
 def learn(
     observations: Iterable[Observation] | Samples,
     device: DeviceFacts,
@@ -104,10 +110,13 @@ def learn(
     """A model of the device's times, and of its power if there are enough measurements. ``tried`` of five folds are
     held out for the report and the intervals."""
 
+    if not isinstance(observations, Samples):
+        observations = tuple(observations)
     known = observations if isinstance(observations, Samples) else samples(observations, device)
     if len(known) < FEWEST_ROWS:
+        others = ":" if isinstance(observations, Samples) else _left_out(observations, device, len(known))
         raise BadInput(
-            f"a model of {device.key} needs at least {FEWEST_ROWS} measured candidates, got {len(known)}: "
+            f"a model of {device.key} needs at least {FEWEST_ROWS} measured candidates, got {len(known)}{others} "
             "measure more with `convwright sample`"
         )
     known = known.of(balanced(known.origins))
@@ -122,6 +131,22 @@ def learn(
     )
     report = error_report(known.candidates, unseen, known.measured_us, groups)
     return Learned(LearnedTimes(times, _power(found, known, unseen, groups, device)), report)
+
+
+def _left_out(observations: Sequence[Observation], device: DeviceFacts, used: int) -> str:
+    """How many observations do not count, and why, as the middle of a sentence."""
+    counts: Counter[str] = Counter()
+    for each in observations:
+        if each.device != device.key:
+            counts["from other devices"] += 1
+        elif each.outcome is not Outcome.MEASURED or each.measurement is None:
+            counts["that were not measured"] += 1
+        elif not _is_sure(each.measurement):
+            counts[_DOUBTFUL] += 1
+    counts["repeats of a candidate"] = len(observations) - used - counts.total()
+    why = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
+    rest = "; stop other work on the device, and" if counts[_DOUBTFUL] else ":"
+    return f" from {len(observations):,} observations (left out: {why}){rest}" if why else ":"
 
 
 def settings_for(rows: int) -> TreeSettings:
