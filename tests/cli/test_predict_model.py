@@ -68,7 +68,7 @@ def test_a_plan_goes_to_a_folder(run: Run, tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "plan").iterdir()) == ["plan.json", "weights.safetensors"]
     code, _, err = run("run", "plan", "--device", "cpu")
     assert code == 1
-    assert "was planned for NVIDIA H200, and this is" in err
+    assert "holds a plan predicted for NVIDIA H200, and no engine" in err
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,26 @@ def test_mistakes_are_one_sentence(run: Run, words: tuple[str, ...], said: str) 
     assert code == 2
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--explain", "--deterministic", "--objective=energy"])
+def test_options_of_a_problem_are_refused_for_a_network(run: Run, option: str) -> None:
+    code, out, err = run("predict", "models.py:small", "--device", "h200", option)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"convwright: {option.partition('=')[0]} is of a problem, and a network was given: leave it out, or give the "
+        "problem of one layer (`--json` has it as `operation`)\n"
+    )
+
+
+def test_totals_of_some_layers_and_of_all_are_named(run: Run) -> None:
+    _, out, _ = run("predict", "models.py:small", "--device", "h200", "--layer", "2")
+    _, data, _ = run("predict", "models.py:small", "--device", "h200", "--json")
+    steps = json.loads(data)["steps"]
+    (time_us,) = (step["time_us"]["value"] for step in steps if step["name"] == "2")
+    lines = out.splitlines()
+    place = lines.index(f"steps like '2': 1 of {len(steps)} steps, {time_us:,.1f} µs together")
+    assert lines[place + 1] == "the whole network:"
+    assert any(line.startswith("predicted: ") for line in lines[place + 2 :])
+    _, whole, _ = run("predict", "models.py:small", "--device", "h200")
+    assert "the whole network:" not in whole

@@ -90,7 +90,8 @@ def predict(
     if names_model(problem):
         _check_network(
             layout=layout, direction=direction, epilogue=epilogue, max_workspace=max_workspace, model=model,
-            algorithm=algorithm, sweep=sweep, plot=plot,
+            algorithm=algorithm, sweep=sweep, plot=plot, explain=explain or None, deterministic=deterministic or None,
+            objective=None if objective is Objective.TIME else objective,
         )  # fmt: skip
         kept = asked_for(path, reads=True)
         with with_tf32(tf32), kept as store:
@@ -149,7 +150,11 @@ def _check_network(**given: object) -> None:
     """Refuse options that say something of one problem."""
     for name, value in given.items():
         if value is not None:
-            raise BadInput(f"--{name.replace('_', '-')} is of a problem, and a network was given")
+            option = f"--{name.replace('_', '-')}"
+            raise BadInput(
+                f"{option} is of a problem, and a network was given: leave it out, or give the problem of one layer "
+                "(`--json` has it as `operation`)"
+            )
 
 
 def _print_all(found: Predictions, *, refusals: bool, top: int | None, as_json: bool) -> None:

@@ -38,13 +38,19 @@ _MOST_NAMED = 8
 def print_steps(engine: Planned, console: Console, *, layer: str | None = None, top: int | None = None) -> None:
     """One row for each step whose name is like ``layer``, at most ``top``, and what all steps come to. An engine of
     several parts has a table for each."""
-    rows = steps_sheet(engine, layer).rows
+    found = _rows(engine, layer)
     for place, (name, each) in enumerate(_parts(engine)):
         if name:
             console.print(Text(f"{chr(10) if place else ''}{name}:"))
-        sheet = Sheet(_COLUMNS[1:], tuple(row for row in rows if row["part"] == name), _KEPT, _FOLDED, _LEFT)
+        here = [(row, data) for row, data in found if row["part"] == name]
+        sheet = Sheet(_COLUMNS[1:], tuple(row for row, _ in here), _KEPT, _FOLDED, _LEFT)
         sheet.print_to(console, top)
         console.print("")
+        if layer is not None:
+            time_us = sum(data["time_us"] or 0.0 for _, data in here)
+            steps = f"{len(here)} of {len(each.assignment.steps)} steps"
+            console.print(Text(f"steps like {layer!r}: {steps}, {time_us:,.1f} µs together"), soft_wrap=True)
+            console.print("the whole network:")
         for line in each.explain().partition("\n\n")[2].splitlines():
             console.print(Text(line), soft_wrap=True)
 
