@@ -182,7 +182,7 @@ def test_a_plan_for_something_else_is_refused_or_made_anew(folder: Path) -> None
     ]  # fmt: skip
     for fields in others:
         edit(folder, **plan | fields)
-        with pytest.raises(Refused, match=r'plan the model again, or load with on_change="replan"'):
+        with pytest.raises(Refused, match=r'plan the model again, or call .*on_change="replan"'):
             cw.load(folder, "cpu")
         again = cw.load(folder, "cpu", on_change="replan", mode="heuristic")
         for got, right in zip(run(again), before, strict=True):

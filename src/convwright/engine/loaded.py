@@ -108,7 +108,7 @@ def load(
                 return _ready(trusted, plan, facts, on_failure)
             change = f"{folder} was planned with other versions of libraries"
     if on_change is OnChange.REFUSE:
-        raise Refused(f'{change}: plan the model again, or load with on_change="replan"')
+        raise Refused(f'{change}: plan the model again, or call convwright.load(folder, on_change="replan") in Python')
     if not all("graph" in data for data, _ in parts.values()):
         raise Refused(f"{change}, and holds no graph: plan the model again")
     anew = dict[Bucket | None, Blueprint]()

@@ -41,9 +41,9 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
             filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             program = torch.export.export(model, example, strict=False).run_decompositions({})
     except Exception as error:  # a model can raise anything
-        if (own := why_uncallable(model, example, first_line(error))) is not None:
+        if (why := why_uncallable(model, example, first_line(error))) is not None:
             raise BadInput(
-                f"the model cannot be called with the example: {own.rstrip('.')}; `example` is a tensor, or a tuple of "
+                f"the model cannot be called with the example: {why.rstrip('.')}; `example` is a tensor, or a tuple of "
                 "the model's arguments"
             ) from error
         raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error

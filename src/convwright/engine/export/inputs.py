@@ -28,9 +28,7 @@ def inputs_of(example: Any) -> tuple[Any, ...]:
         raise BadInput("`example` must be made of dense tensors, got a sparse one")
     for tensor in tensors:
         if not tensor.numel():
-            raise BadInput(
-                f"`example` must hold numbers, got a tensor of the shape {tuple(tensor.shape)}: give an image"
-            )
+            raise BadInput(f"`example` must hold numbers, got a tensor of shape {tuple(tensor.shape)}: give an image")
     return inputs
 
 
@@ -58,14 +56,14 @@ def why_uncallable(model: nn.Module, example: tuple[Any, ...], said: str) -> str
     given = [each.to("meta") if isinstance(each, Tensor) else each for each in tensors]
     own = {name: each.to("meta") for name, each in (*model.named_parameters(), *model.named_buffers())}
     try:
-        # What the model prints was printed already.
+        # The model printed its own lines when it was exported.
         with torch.no_grad(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             torch.func.functional_call(model, own, torch_api.unflatten(given, nesting))
     except (TypeError, RuntimeError, ValueError, IndexError) as error:
-        own = first_line(error)
-        if any(word in own for word in _NOT_THE_MODELS):
+        why = first_line(error)
+        if any(word in why for word in _NOT_THE_MODELS):
             return None
-        return own.partition(" - got (")[0] if isinstance(error, TypeError) else said
+        return why.partition(" - got (")[0] if isinstance(error, TypeError) else said
     except Exception:  # a model can raise anything
         return None
     return None
