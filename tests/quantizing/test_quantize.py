@@ -27,10 +27,10 @@ def test_every_convolution_is_told_with_the_reason_where_it_is_kept(net: Net) ->
         "shared": None,
         "up": "is a transposed convolution, and int8 is computed in the forward direction only",
         "other": "is a Standardized with a forward of its own",
-        "wide": "computes in torch.float64, in which nothing stores what int8 gives",
+        "wide": "computes in torch.float64, which int8 layers cannot return",
         "spare": "is not reached by any sample",
         "hooked": "has hooks, which a layer in int8 would not call",
-        "silent": "is given nothing but zeros, which tell no range",
+        "silent": "gets only zeros, which give no range",
         "functional#1": "is a call of a function, not of a module",
     }
     assert [layer.name for layer in made.in_int8] == ["stem", "shared"]

@@ -115,5 +115,5 @@ def test_a_weight_or_an_input_inside_that_is_not_finite_keeps_its_layer() -> Non
         model[0].weight[0, 0] = inf
     made = cw.quantize(model, images())
     assert [layer.kept for layer in made.layers] == [
-        "holds a NaN or an infinity in its weight", "is given a NaN or an infinity",
+        "holds a NaN or an infinity in its weight", "gets a NaN or an infinity",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which inputs of a layer int8 is to hold: what the samples show of them, and up to where they are worth holding."""
+"""The range of inputs that int8 represents, from samples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _PER_HALVING, _HALVINGS = 8, 4
 
 
 class Ranges(StrEnum):
-    """Up to where a layer's inputs are told apart; what is beyond is cut off.
+    """How to choose the limit of a layer's inputs. Larger inputs are clipped to it.
 
-    ``largest`` is the largest magnitude in the samples, so that nothing of them is cut off. ``mse`` is what makes the
-    mean squared error of the inputs least, over all samples: where few are far larger than all others, these are cut
-    off, and the others are held more finely.
+    ``largest`` is the largest magnitude in the samples, so none of them is clipped. ``mse`` minimises the mean squared
+    error of the inputs over all samples: a few very large values are clipped, and all others get a finer scale.
     """
 
     MSE = "mse"
@@ -29,8 +28,7 @@ class Ranges(StrEnum):
 
 @dataclass(slots=True)
 class Seen:
-    """What the samples gave a layer: how often it was called, and its largest magnitude, infinite where a NaN or an
-    infinity was among them."""
+    """How often the samples called a layer, and its largest input; infinite if an input was infinite or NaN."""
 
     calls: int = 0
     largest: float = 0.0

@@ -1,4 +1,4 @@
-"""How far one result is from another, added up over many runs."""
+"""The distance between two results, added up over many runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Deviation:
-    """Squares of a result that is meant and of what another is off by.
+    """Sums of squares: of the expected result, and of the difference.
 
     >>> import torch
     >>> off = Deviation()

@@ -1,4 +1,4 @@
-"""Calls of a convolution in int8: the input is rounded, and what computes the rest is chosen as for any other call."""
+"""Calls of a convolution in int8: the input is rounded, and a candidate for the rest is chosen as for any call."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ OUTPUTS = tuple(torch_dtype(dtype) for dtype in DType.INT8.outputs if dtype is n
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Int8Operands:
-    """All of a convolution but its input: the weight in int8, its sums' scale for each channel, a bias in fp32, and
-    the scale of the input."""
+    """All operands of a convolution except its input: the weight in int8, a scale for each output channel, a bias in
+    fp32, and the scale of the input."""
 
     w: Tensor
     scale: Tensor
@@ -49,7 +49,7 @@ class Int8Operands:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ready:
-    """One kind of call: the choice bound to it."""
+    """A choice that is bound to one kind of call."""
 
     choice: Choice
     plan: BoundPlan
@@ -69,9 +69,10 @@ class _Ready:
 
 
 class Int8Calls:
-    """Computes ``activation(scale · (x in int8 ∗ w) + bias)``, and keeps what was chosen for the last kinds of call.
+    """Computes ``activation(scale · (x in int8 ∗ w) + bias)``, and keeps the choices for the latest kinds of call.
 
-    The output is stored, and lies in memory, as PyTorch's own would for ``x`` and a weight of its dtype.
+    The output has the dtype and the layout that PyTorch's own convolution would give for ``x`` and a weight of its
+    dtype.
     """
 
     def __init__(self, window: dict[str, Any], activation: Activation, policy: Policy | None) -> None:
@@ -87,7 +88,7 @@ class Int8Calls:
             return self._ready_for(x, operands, dtype)(x, operands).to(dtype)
 
     def choice(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> Choice:
-        """What computes a call like this."""
+        """The choice for a call like this."""
         return self._ready_for(x, operands, dtype).choice
 
     def _ready_for(self, x: Tensor, operands: Int8Operands, dtype: torch.dtype) -> _Ready:

@@ -1,4 +1,4 @@
-"""A convolution module of a network that computes in int8, for inference."""
+"""A convolution module that computes in int8, for inference."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LACKING = ("weight", "_conv_forward", "transposed", "output_padding")
 
 
 class Int8Conv(nn.Module):
-    """``activation(scale · (x8 ∗ weight_int8) + bias)``, where ``x8`` is the input divided by ``input_scale`` and
-    rounded; what of it is beyond ±127 is cut off.
+    """``activation(scale · (x8 ∗ weight_int8) + bias)``, where ``x8`` is the input divided by ``input_scale``, rounded
+    and clipped to ±127.
 
-    It stands in the place of an ``nn.Conv…``, and takes and gives what that does. Its state is ``weight_int8``, in fp32
-    one ``scale`` for each output channel, the ``input_scale`` included, the ``input_scale`` itself, and the ``bias``,
-    None where nothing is added. ``half()`` and its like leave these as they are: the output is stored as the input is.
+    It replaces an ``nn.Conv…`` and has the same input and output. Its state is ``weight_int8``; in fp32 one ``scale``
+    for each output channel, which includes ``input_scale``; ``input_scale`` itself; and ``bias``, which may be None.
+    ``half()`` and similar methods do not change these. The output has the dtype of the input.
     """
 
     weight_int8: Tensor
@@ -70,18 +70,18 @@ class Int8Conv(nn.Module):
                 raise
             kept = f"keep=[{self.path!r}]" if self.path else "keep=[…]"
             raise AttributeError(
-                f"{self.path or 'a convolution'} computes in int8 and has no `{name}`, which the model asks it for: "
+                f"{self.path or 'a convolution'} computes in int8 and has no `{name}`, which the model reads: "
                 f"`{kept}` leaves it as it is"
             ) from error
 
     @property
     def limit(self) -> float:
-        """Inputs beyond it, on either side of 0, are cut off."""
+        """Inputs of a larger magnitude are clipped to it."""
         return LARGEST * float(self.input_scale)
 
     @property
     def choices(self) -> dict[str, str]:
-        """The id of what computes this layer for an input like the last one; empty before the first."""
+        """The id of the candidate for an input like the last one; empty before the first call."""
         if self._seen is None:
             return {}
         shape, strides, held, device, dtype = self._seen
@@ -89,7 +89,7 @@ class Int8Conv(nn.Module):
         return {"forward": self._calls.choice(x, self._operands(), dtype).candidate.id}
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as PyTorch's
-        """The result in the dtype of ``input``, or the one that autocast computes convolutions in."""
+        """The result in the dtype of ``input``, or in the dtype that autocast uses for convolutions."""
         return _computed(self, input)
 
     def _compute(self, x: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class Int8Conv(nn.Module):
         dtype = lowered_dtype(x) if lowered else x.dtype
         if dtype not in OUTPUTS:
             known = ", ".join(map(str, OUTPUTS))
-            raise BadInput(f"an int8 layer takes an input of {known}, and gives its output in that, got {dtype}")
+            raise BadInput(f"an int8 layer takes an input of {known}, got {dtype}")
         if self.padding_mode != "zeros":
             x = F.pad(x, self._sides, mode=self.padding_mode)
         batch = x if x.dim() == self.weight_int8.dim() else x.unsqueeze(0)
@@ -108,7 +108,7 @@ class Int8Conv(nn.Module):
         return y if batch is x else y.squeeze(0)
 
     def extra_repr(self) -> str:
-        """What stands in ``repr`` of it."""
+        """The parameters in ``repr``."""
         said = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         usual = {"padding": (0,) * len(self.stride), "dilation": (1,) * len(self.stride), "groups": 1}
         usual |= {"padding_mode": "zeros", "activation": Activation.NONE}
@@ -123,12 +123,12 @@ class Int8Conv(nn.Module):
     def _check_device(self, x: Tensor) -> None:
         here = self.weight_int8.device
         if here.type not in COMPUTED_ON:
-            raise BadInput(f"an int8 layer computes on {' and '.join(COMPUTED_ON)}, and this one is on {here}")
+            raise BadInput(f"an int8 layer computes on {' and '.join(COMPUTED_ON)}, got one on {here}")
         if x.device != here:
             raise BadInput(f"`input` must be on {here} like the weight, got one on {x.device}")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Moved, but never cast: scales would lose what they were calibrated to."""
+        """Move the state, but never cast it: the scales would lose their calibrated values."""
         before = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in before.items():
@@ -138,13 +138,13 @@ class Int8Conv(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copied and pickled without what was made ready, which belongs to this process and its device."""
+        """Copies and pickles leave out prepared calls, which belong to this process and its device."""
         calls = Int8Calls(self._calls.window, self.activation, self._calls.policy)
         return {**self.__dict__, "_calls": calls, "_seen": None}
 
     def __prepare_scriptable__(self) -> Any:
         """What TorchScript asks a module for that it is to compile."""
-        raise BadInput("an int8 layer is not compiled by torch.jit.script")
+        raise BadInput("torch.jit.script cannot compile an int8 layer")
 
 
 @uncompiled("an int8 layer is computed by what is chosen at the call, which is no part of a graph")
@@ -159,6 +159,6 @@ def _computed(layer: Int8Conv, x: Tensor) -> Tensor:
     if why is not None:
         raise BadInput(f"an int8 layer computes plain tensors at once, and {why}")
     if x.requires_grad and torch.is_grad_enabled():
-        raise BadInput("an int8 layer is for inference, and a gradient is wanted here: call it in torch.no_grad()")
+        raise BadInput("an int8 layer is for inference and computes no gradient: call it in torch.no_grad()")
     with torch.no_grad():
         return layer._compute(x)

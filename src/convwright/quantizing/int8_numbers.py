@@ -1,4 +1,4 @@
-"""Numbers as int8 holds them: whole ones from -127 to 127, each of which stands for itself times a scale."""
+"""Numbers in int8: whole numbers from -127 to 127, each of which stands for itself times a scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LEAST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def rounded(x: Tensor, scale: Tensor) -> Tensor:
-    """``x / scale`` as the nearest whole numbers, of two as near ones the even, cut off at ±127; still in fp32.
+    """``x / scale`` rounded to the nearest whole number (to even in a tie) and clipped to ±127; still in fp32.
 
     >>> rounded(torch.tensor([0.5, 1.5, -2.6, 300.0]), torch.tensor(1.0)).tolist()
     [0.0, 2.0, -3.0, 127.0]
@@ -19,12 +19,12 @@ def rounded(x: Tensor, scale: Tensor) -> Tensor:
 
 
 def scale_up_to(limit: float) -> Tensor:
-    """The scale by which 127 stands for ``limit``."""
+    """The scale for which 127 stands for ``limit``."""
     return torch.tensor(max(limit / LARGEST, _LEAST_SCALE), dtype=torch.float32)
 
 
 def weight_in_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight (K, …) in int8, and for each output channel the scale by which 127 stands for its largest element.
+    """A weight (K, …) in int8, and for each output channel the scale for which 127 stands for its largest element.
 
     >>> whole, scale = weight_in_int8(torch.tensor([[[1.0, -0.5]], [[0.0, 1270.0]]]))
     >>> whole.tolist(), scale.tolist()

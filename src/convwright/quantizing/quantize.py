@@ -1,4 +1,4 @@
-"""A trained model and a few inputs → the model with its convolutions in int8, and what that costs in accuracy."""
+"""A trained model and a few inputs → the model with its convolutions in int8, and the loss of accuracy."""
 
 from __future__ import annotations
 
@@ -49,18 +49,23 @@ def quantize(
     layers: str | None = None,
     progress: bool | Progress | None = None,
 ) -> Quantized:
-    """A copy of ``model`` for inference, whose convolutions compute in int8 with scales calibrated on ``samples``.
+    """A copy of ``model`` for inference, with convolutions in int8 whose scales are calibrated on ``samples``.
 
-    ``samples`` is an iterable of inputs like those to come, each a tensor, a tuple of arguments or a dict of keyword
-    arguments; all are held in memory, and run several times. Weights get one scale for each output channel, the inputs
-    of a layer one for all, up to where ``ranges`` says ("mse" or "largest"). Batch normalisation and activations behind
-    a convolution alone become a part of it.
+    Weights get one scale for each output channel, the inputs of a layer one scale. Batch normalisation and an
+    activation become part of a convolution if nothing else reads its output. A layer stays in its own precision if
+    ``keep`` names it, if its error exceeds ``max_layer_error``, or if nothing computes it in int8; the result says why.
+    ``model`` itself is not changed. At the end, runs of both models on the first sample are timed side by side, since
+    int8 is not faster on every device.
 
-    Layers stay in their precision that ``keep`` names, by their paths or patterns of them; whose int8 result is off by
-    more than ``max_layer_error`` (relative L2) from their own; and for which there is nothing in int8. Each says why.
-    ``layers`` chooses layers by a pattern for their paths, as "d1.*"; all others stay as they are and are not listed.
-    ``policy`` is what convolutions in int8 are chosen under. ``model`` itself is not changed. Last, a run of it and a
-    run in int8 on the first sample are timed beside each other: int8 is not faster on every device.
+    Args:
+        samples: An iterable of typical inputs, each a tensor, a tuple of arguments or a dict of keyword arguments. All
+            are held in memory and run several times.
+        keep: Paths of layers, or patterns for them, that stay in their own precision.
+        max_layer_error: The largest relative L2 error of a layer's result in int8.
+        ranges: How to choose the range of a layer's inputs: "mse" minimises the mean squared error, "largest" clips no
+            sample.
+        layers: A pattern for the paths of layers, as "d1.*". All others stay as they are and are not listed.
+        policy: The policy for choosing candidates in int8.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
     <torch._C.Generator object at ...>
@@ -106,7 +111,7 @@ def quantize(
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """What is known of each convolution by now; ``ready`` are those that could compute in int8, by their names."""
+    """The convolutions found so far. ``ready`` are those that could compute in int8, by their names."""
 
     model: nn.Module
     asked: set[str]
@@ -126,7 +131,7 @@ class _Work:
         self.progress(self.steps, self.steps, "")
 
     def look(self, samples: Samples) -> list[list[Tensor]]:
-        """Run the model as it is: which convolutions there are, with what behind them, and what they are given."""
+        """Run the model as it is and record its convolutions, the modules after them and their inputs."""
         self.modules = dict(self.model.named_modules())
         recordings = [self._record(samples, number) for number in range(len(samples))]
         calls = _by_name(recordings)
@@ -149,7 +154,7 @@ class _Work:
         return own
 
     def calibrate(self, samples: Samples, ranges: Ranges, policy: Policy | None) -> None:
-        """Choose the range of each layer's inputs, and make it in int8."""
+        """Choose the range of each layer's inputs, and make the layer in int8."""
         limits = {name: self.layers[name].largest or 0.0 for name in self.merged}
         if ranges is Ranges.MSE:
             cuts = {name: CutOff(limit) for name, limit in limits.items()}
@@ -159,7 +164,8 @@ class _Work:
             self.ready[name] = Int8Conv(self.merged[name], limit, policy, name)
 
     def compare(self, samples: Samples, max_layer_error: float) -> None:
-        """Compute each layer in int8 as well, on the inputs of the model as it is, and keep what is too far off."""
+        """Compute each layer in int8 on the inputs of the original model, and keep the original layer if the error is
+        too large."""
         found = {name: _Compared(layer, self.merged[name]) for name, layer in self.ready.items()}
         samples.run(self.model, "layers in int8", {each.merged.conv: each.see for each in found.values()})
         paths = {module: name for name, module in self.modules.items()}
@@ -198,13 +204,13 @@ class _Work:
             raise BadInput(f"sample {number}: {error}") from error
 
     def _in_order(self, calls: Mapping[str, object], left_out: Mapping[str, object]) -> dict[str, nn.Module | None]:
-        """Every convolution by its path, modules in the model's order; behind them those that are none."""
+        """Each convolution by its path, in the order of the model's modules, then convolutions that are not modules."""
         modules = {name: module for name, module in self.modules.items() if isinstance(module, AnyConvolution)}
         shown = {name or type(self.model).__name__ for name in modules}
         return {**modules, **{name: None for name in (*calls, *left_out) if name not in shown}}
 
     def _why_kept(self, name: str, module: Any, seen: Seen) -> str | None:
-        """Why a module stays as it is, as far as that is known before it is tried."""
+        """Why a module stays as it is, as far as this is known in advance."""
         if name in self.asked:
             return "is to be kept"
         if isinstance(module, AnyTransposedConvolution):
@@ -214,19 +220,19 @@ class _Work:
         if torch_api.has_hooks(module):
             return "has hooks, which a layer in int8 would not call"
         if module.weight.dtype not in OUTPUTS:
-            return f"computes in {module.weight.dtype}, in which nothing stores what int8 gives"
+            return f"computes in {module.weight.dtype}, which int8 layers cannot return"
         if not bool(torch.isfinite(module.weight).all()):
             return "holds a NaN or an infinity in its weight"
         if not seen.calls:
             return "is not reached by any sample"
         if seen.largest == float("inf"):
-            return "is given a NaN or an infinity"
-        return None if seen.largest else "is given nothing but zeros, which tell no range"
+            return "gets a NaN or an infinity"
+        return None if seen.largest else "gets only zeros, which give no range"
 
 
 @dataclass(slots=True, eq=False)
 class _Compared:
-    """One layer in int8 beside what it stands for."""
+    """A layer in int8 next to the layer that it replaces."""
 
     layer: Int8Conv
     merged: Merged
@@ -250,7 +256,7 @@ def _cutting(cut: CutOff) -> Hook:
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    """A copy to work on, for inference; of a compiled model that of what was compiled."""
+    """A copy to work on, for inference; for a compiled model, a copy of the original."""
     model = getattr(model, "_orig_mod", model)
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise BadInput(f"`model` must be an nn.Module that is not scripted, got {type(model).__name__}")
@@ -289,7 +295,7 @@ def _by_name(recordings: Sequence[Recording]) -> dict[str, list[LayerCall]]:
 
 
 def _error(made: list[list[Tensor]], own: list[list[Tensor]]) -> float | None:
-    """How far the outputs are off, of several the worst."""
+    """The error of the outputs; of several, the largest."""
     each: dict[int, Deviation] = {}
     for ours, theirs in zip(made, own, strict=True):
         for position, (y, meant) in enumerate(zip(ours, theirs, strict=False)):

@@ -1,4 +1,4 @@
-"""What became of a model in int8: the model, and what it costs in accuracy, layer by layer and as a whole."""
+"""The result of quantizing: the model, and the loss of accuracy of each layer and of the whole."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from convwright.wording.conditions_text import conditions_now
 
 @dataclass(frozen=True, slots=True)
 class QuantizedLayer:
-    """One convolution of a model, in int8 or, where ``kept`` says why, in its own precision.
+    """One convolution of a model, in int8, or in its own precision for the reason in ``kept``.
 
-    ``problem`` is what it poses in its own precision, on the first sample that reaches it. ``merged`` are the modules
-    behind it that it computes as well. ``largest`` is the largest magnitude of its inputs on the samples; beyond
-    ``limit`` they are cut off. ``error`` is how far its result in int8 is off, given the inputs of the model as it was
-    (relative L2 over all samples). ``candidate`` is the id of what computes that. None is what is not known.
+    ``problem`` is its problem in its own precision, on the first sample that reaches it. ``merged`` are the following
+    modules that it includes. ``largest`` is the largest magnitude of its inputs on the samples; inputs above ``limit``
+    are clipped. ``error`` is the relative L2 error of its result in int8, over all samples and for the inputs of the
+    original model. ``candidate`` is the id of the candidate that computes it. None means unknown.
     """
 
     name: str
@@ -38,11 +38,11 @@ class QuantizedLayer:
 
     @property
     def snr_db(self) -> float | None:
-        """The result's signal beside the noise that int8 adds, in decibels; infinite where there is none."""
+        """The signal of the result relative to the noise that int8 adds, in decibels; infinite without noise."""
         return _decibels(self.error)
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry in what ``quantize`` gives."""
+        """The layer's entry in the result."""
         told = {
             "name": self.name,
             "int8": self.kept is None,
@@ -86,7 +86,7 @@ class Quantized:
 
     @property
     def snr_db(self) -> float | None:
-        """The signal of the model's outputs beside the noise that int8 adds, in decibels."""
+        """The signal of the model's outputs relative to the noise that int8 adds, in decibels."""
         return _decibels(self.error)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How long a run of a model takes as it is and in int8, both beside each other."""
+"""The time of a run of a model as it is and in int8, side by side."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _PRECISION = 0.04
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Device time of one run, on a CPU its wall time. ``ratio`` is the time in int8 divided by the model's own, from
-    ``rounds`` in which both ran; ``outcome`` says what int8 surely is. ``unstable`` says why these times may be off."""
+    """Device time of one run; on a CPU, wall time. ``ratio`` is the time in int8 divided by the model's own, from
+    ``rounds`` in which both ran. ``outcome`` says whether int8 is surely faster or slower. ``unstable`` says why these
+    times may be wrong."""
 
     own_us: Interval
     int8_us: Interval
@@ -38,7 +39,7 @@ class RunTimes:
 
 
 def run_times(own: Subject, int8: Subject, device: DeviceFacts) -> RunTimes | str:
-    """The times of both, or why they could not be taken."""
+    """The times of both, or why they could not be measured."""
     modules = [each.module for each in (own, int8) if each.module is not None]
     assert len(modules) == 2, "what is quantized is a module"
     try:
