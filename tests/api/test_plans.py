@@ -133,7 +133,7 @@ def test_an_array_of_another_gpu_is_refused_and_no_copy_of_it_is_written_to(monk
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: array.tensor.clone())
     array, form = CudaArray(torch.ones(3)), OperandForm((3,), (1,), torch.float32, 1, "a test says")
     for address in (address_of, lambda array: checked_address(array, form, "x", torch.device("cpu"))):
-        with pytest.raises(BadInput, match="an array must lie on cpu, got one elsewhere"):
+        with pytest.raises(BadInput, match="an array must be on cpu, got one on another device"):
             address(array)
     empty = CudaArray(torch.ones(0))
     assert address_of(empty) == 0

@@ -1,4 +1,4 @@
-"""What there is to gain in a model, layer by layer and as a whole, as data."""
+"""Possible gains in a model, for each layer and for the whole, as data."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from convwright.tuning.findings import Findings
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LayerAdvice:
-    """One distinct problem of a model: what PyTorch takes for it, and what could be had.
+    """One distinct problem of a model: the time of PyTorch's own call, and of the best candidate.
 
-    Times are those of the device, for one call, packing included where weights change; None where nothing ran.
-    ``paired`` is what the choice took when it ran beside PyTorch's own call once more, which decides whether it is
-    faster, and by how much.
+    Times are device times of one call, including packing if weights change; None if nothing ran. ``paired`` compares
+    the choice with PyTorch's own call in a second measurement, side by side. It decides whether the choice is faster,
+    and by how much.
     """
 
     posed: Posed
@@ -46,24 +46,24 @@ class LayerAdvice:
 
     @property
     def calls(self) -> int:
-        """How often one run of the model computes it."""
+        """The number of calls in one run of the model."""
         return self.posed.calls
 
     @property
     def now_us(self) -> Interval | None:
-        """PyTorch's own call."""
+        """The time of PyTorch's own call."""
         return _time(self.findings.baseline, self.findings.policy)
 
     @property
     def best_us(self) -> Interval | None:
-        """What the policy's choice takes: where it ran beside PyTorch's own call, so much of that call's time."""
+        """The time of the policy's choice: if it was paired, the ratio times PyTorch's own time."""
         if self.paired is None or self.now_us is None:
             return _time(self.findings.choice, self.findings.policy)
         return self.now_us if self.is_torch else self.now_us.times(self.paired.ratio)
 
     @property
     def candidate(self) -> Candidate | None:
-        """The policy's choice; where nothing was measured, what its backend believes in most."""
+        """The policy's choice; if nothing was measured, the backend's most promising candidate."""
         if self.is_torch and self.findings.baseline is not None and self.findings.choice is not None:
             return self.findings.baseline.candidate
         if self.findings.choice is not None:
@@ -72,20 +72,22 @@ class LayerAdvice:
 
     @property
     def is_torch(self) -> bool:
-        """Whether PyTorch's own call is the choice, or nothing was chosen, or the choice was not faster beside it."""
+        """Whether PyTorch's own call stays: it was chosen, nothing was chosen, or the choice was not faster side by
+        side."""
         if self.paired is not None and self.paired.outcome is not Outcome.FAST:
             return True
         return self.findings.choice is None or self.findings.choice is self.findings.baseline
 
     @property
     def limit_us(self) -> float | None:
-        """What bandwidth and the candidate's arithmetic allow at best; None where the device's rates are unknown."""
+        """The least time that bandwidth and the candidate's arithmetic allow; None if the device's rates are
+        unknown."""
         return None if self.candidate is None else limits(self.candidate, self.findings.device).limit_us
 
     @property
     def unstable(self) -> str | None:
-        """Why other work on the machine leaves these times open, with the cure; None where it does not, and where
-        ratios of rounds decide all the same."""
+        """Why other work on the machine makes these times unreliable, with a remedy; None if it does not, or if ratios
+        of rounds decide."""
         return self.findings.undecided
 
     @property
@@ -96,7 +98,7 @@ class LayerAdvice:
 
     @property
     def gain_us(self) -> float | None:
-        """What the choice saves in one run of the model."""
+        """The time that the choice saves in one run of the model."""
         if self.now_us is None or self.best_us is None:
             return None
         return (self.now_us.value - self.best_us.value) * self.calls
@@ -122,13 +124,13 @@ class LayerAdvice:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Advice:
-    """What ``advise`` found. ``str()`` of it is a table with a summary and the suggestions.
+    """The result of ``advise``. ``str()`` gives a table with a summary and the suggestions.
 
-    ``model_us`` is the device time of one run of the whole model as it is, ``model_host_us`` what starting that run
-    costs the CPU where the device is another, ``enabled_us`` that run under ``cw.enabled()``, which needs the store of
-    the session and is measured where there is anything to gain: ``model_us`` times the ratio of runs side by side, with
-    the interval of that ratio. ``optimized`` is what ``optimize`` would plan, where times are measured of a
-    forward pass. ``notes`` say in words what could not be found out.
+    ``model_us`` is the device time of one run of the model as it is. ``model_host_us`` is the CPU time to start that
+    run on a GPU. ``enabled_us`` is the time of a run under ``cw.enabled()``: ``model_us`` times the ratio of runs side
+    by side, with the interval of that ratio. It is measured with the session's store, if a candidate other than
+    PyTorch's own call was chosen. ``optimized`` is an estimate for ``optimize``, if a forward pass was measured.
+    ``notes`` are sentences about missing results.
     """
 
     device: DeviceFacts
@@ -146,22 +148,22 @@ class Advice:
 
     @property
     def convolutions_us(self) -> float | None:
-        """All convolutions of one run as PyTorch computes them, measured one by one."""
+        """All convolutions of one run by PyTorch's own calls, measured one by one."""
         return _total([(_value(layer.now_us), layer.calls) for layer in self.layers])
 
     @property
     def best_us(self) -> float | None:
-        """All convolutions of one run as the policy would choose."""
+        """All convolutions of one run by the policy's choices."""
         return _total([(_value(layer.best_us), layer.calls) for layer in self.layers])
 
     @property
     def limit_us(self) -> float | None:
-        """What bandwidth and arithmetic leave at best for all convolutions of one run; None where that is unknown."""
+        """The least time that bandwidth and arithmetic allow for all convolutions of one run; None if it is unknown."""
         return _total([(layer.limit_us, layer.calls) for layer in self.layers])
 
     @property
     def share(self) -> float | None:
-        """The convolutions' part of the model's time."""
+        """The share of the convolutions in the model's time."""
         if self.model_us is None or self.convolutions_us is None:
             return None
         return self.convolutions_us / self.model_us.value
@@ -205,7 +207,7 @@ def _value(interval: Interval | None) -> float | None:
 
 
 def _total(times: list[tuple[float | None, int]]) -> float | None:
-    """The sum over all calls; None where one is unknown."""
+    """The sum over all calls; None if one is unknown."""
     known = [time_us * calls for time_us, calls in times if time_us is not None]
     return sum(known) if known and len(known) == len(times) else None
 

@@ -1,4 +1,4 @@
-"""Advice in words: the rows of its table and its sentences, for a terminal and for plain text."""
+"""Advice as text: the rows of its table and its sentences."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ COLUMNS = ("layers", "problem", "calls", "now µs", "limit µs", "best µs", "ga
 LEFT = ("layers", "problem", "candidate")
 UNKNOWN = "–"
 _MOST_NAMES = 2
-# A cure that `advise` has no option for, but one like it.
+# `advise` has no option for this remedy, but a similar one.
 _LARGER, _LIKE_IT = "give a larger budget", "take mode full"
 
 
 def title(advice: Advice) -> str:
-    """On what and how it was measured."""
+    """The device, the passes and the mode."""
     passes = "forward and backward" if advice.backward else "forward"
     return singular(f"{advice.device.key} · {passes} · mode {advice.mode}")
 
@@ -44,19 +44,19 @@ def rows(advice: Advice) -> list[tuple[str, ...]]:
 
 
 def measured(advice: Advice) -> list[Measured]:
-    """What the times of the convolutions were measured under, and that of the whole model."""
+    """The conditions of the times of the convolutions and of the whole model."""
     found = [each for layer in advice.layers for each in compared_in(layer.findings)]
-    # The flag for TF32 says nothing of a model that computes in something else; its layers say it.
+    # The TF32 flag does not apply to models in other types; the layers' conditions say where it does.
     return found if advice.model_us is None else [*found, Measured(without_tf32(advice.conditions))]
 
 
 def present(advice: Advice) -> Conditions:
-    """What held where nothing was measured."""
+    """The conditions if nothing was measured."""
     return permitted_in((layer.findings for layer in advice.layers), advice.conditions)
 
 
 def summary(advice: Advice) -> list[str]:
-    """What the whole comes to, one sentence each."""
+    """Sentences about the whole model."""
     if not advice.layers:
         return ["The model runs no convolution that is known here."]
     left = len(advice.layers) - len(rows(advice))
@@ -75,7 +75,7 @@ def summary(advice: Advice) -> list[str]:
 
 
 def curable(unstable: str, mode: Mode) -> str:
-    """What is said of an unstable time, with the cures that there are in ``mode``.
+    """A sentence about an unstable time, with the remedies that ``mode`` has.
 
     >>> curable("unstable: wait, or give a larger budget", Mode.QUICK)
     'unstable: wait, or take mode full'
@@ -88,7 +88,7 @@ def curable(unstable: str, mode: Mode) -> str:
 
 
 def suggestion_lines(number: int, suggestion: Suggestion) -> list[str]:
-    """A suggestion with its figures, and below it how to do it."""
+    """A suggestion with its figures, then how to make the change."""
     of = "the whole model" if suggestion.whole_model else "these convolutions" if suggestion.layers else "convolutions"
     figures = f"{suggestion.scope or of} {duration(suggestion.before_us)} → {duration(suggestion.after_us)}, "
     figures += f"{suggestion.speedup:.2f}x ({rests_on(suggestion.ratio, suggestion.rounds)})"
@@ -99,7 +99,7 @@ def suggestion_lines(number: int, suggestion: Suggestion) -> list[str]:
 
 
 def rests_on(ratio: Interval | None, rounds: int | None) -> str:
-    """How surely a change is so many times as fast, and by what that is known.
+    """The interval of a speedup and the measurement that it comes from.
 
     >>> rests_on(Interval(0.5, 0.4, 0.8), 31), rests_on(None, None)
     ('1.25 to 2.50, 31 rounds side by side', 'times of searches')
@@ -138,7 +138,7 @@ def optimized_lines(advice: Advice) -> list[str]:
 
 
 def plain(advice: Advice) -> str:
-    """All of it, in columns of fixed width."""
+    """All of the advice, in columns of fixed width."""
     cells = [COLUMNS, *rows(advice)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
     lines = [title(advice)]
@@ -163,13 +163,13 @@ def duration(time_us: float) -> str:
 
 
 def names(layers: tuple[str, ...], most: int = _MOST_NAMES) -> str:
-    """The first few names and how many more there are."""
+    """The first few names and the number of others."""
     more = len(layers) - most
     return ", ".join(layers[:most]) + (f" +{more}" if more > 0 else "")
 
 
 def _which(layer: LayerAdvice, advice: Advice) -> str:
-    """The layers of a row, and where a training step has several rows for them, which of these it is."""
+    """The layers of a row, and the direction if a training step has several rows for them."""
     return names(layer.names) + (f", {layer.problem.direction}" if advice.backward else "")
 
 

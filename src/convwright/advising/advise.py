@@ -1,4 +1,4 @@
-"""Look at a model and say what there is to gain in it. Nothing of the model is changed."""
+"""Measure a model and suggest what makes it faster. The model is not changed."""
 
 from __future__ import annotations
 
@@ -72,20 +72,24 @@ def advise(
     progress: bool | Progress | None = None,
     store: Store | Path | str | None = None,
 ) -> Advice:
-    """What the convolutions of ``model`` take, what could be had and how, and what that is of the whole model's time.
+    """How long the convolutions of ``model`` take, what would be faster, and what that gains in the whole model.
 
     ``example`` is a tensor, its shape, a tuple of arguments or a dict of keyword arguments. The model runs in its
-    present mode, with ``backward`` as a training step, and its state is restored. Every time is measured: each distinct
-    convolution within the budget of ``mode`` ("quick", "full"), then the whole model, then each change that is
-    suggested. What is suggested was faster when it ran beside what it replaces, round by round; the interval of that
-    ratio is shown. Outputs may be as far from float64 as a search allows a candidate. ``compiled`` says whether
-    ``torch.compile`` is one of the changes, which may take minutes to compile: by default in mode "full".
-    ``layers`` chooses layers by a pattern for their names, as "d1.*"; changes of the whole model are then not tried.
-    With ``tolerate_load`` ratios of rounds decide on a busy machine as well, where times are unstable.
+    present mode, and its state is restored. Each distinct convolution is measured, then each change, then the whole
+    model. A change is suggested if it was surely faster side by side with the present state; the interval of that ratio
+    is shown. Outputs may differ from float64 as much as a search allows a candidate. An estimate for ``optimize`` comes
+    last.
 
-    Last comes what ``optimize`` would give, by the times of the steps that it would run. For a
-    device that is not in this machine ("h200"), and in mode "heuristic", limits and candidates are listed and times are
-    unknown. ``top`` is how many rows are shown.
+    For a device that is not in this machine ("h200"), and in mode "heuristic", limits and candidates are listed without
+    times.
+
+    Args:
+        backward: Measure a training step.
+        mode: "quick" or "full": the time for each distinct convolution.
+        top: The number of rows to show.
+        compiled: Also try ``torch.compile``, which may take minutes. By default only in mode "full".
+        layers: A pattern for the names of layers, as "d1.*". Changes of the whole model are then not tried.
+        tolerate_load: Compare by ratios of rounds on a busy machine as well, where times are unstable.
 
     >>> import torch
     >>> advice = advise(torch.nn.Conv2d(2, 4, 3), torch.ones(1, 2, 8, 8), mode="heuristic")
@@ -135,7 +139,9 @@ def _advice(
         refuse_ignored({"mode full": wanted is Mode.FULL, "`tolerate_load`": tolerate_load}, nothing)
     wanted = wanted if facts.present or not wanted.measures else Mode.HEURISTIC
     if policy is None and facts.kind == "cuda":
-        policy = Policy(objective=Objective.DEVICE_TIME)  # that is what the table shows, and what a CUDA graph takes
+        policy = Policy(
+            objective=Objective.DEVICE_TIME
+        )  # the table shows device times, and a CUDA graph takes no others
     search = _Search(recording, backward, facts, wanted, policy or Policy(), kept, tell, tolerate_load=tolerate_load)
     with search.upcoming.compiling():
         layers = search.layers()
@@ -186,7 +192,7 @@ def _advice(
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """Everything that is measured of single convolutions."""
+    """The measurements of single convolutions."""
 
     recording: Recording
     backward: bool
@@ -219,14 +225,14 @@ class _Search:
 
     @property
     def plans(self) -> bool:
-        """Whether it is asked what ``optimize`` would give: of a forward pass, where the model is."""
+        """Whether to estimate ``optimize``: for a forward pass, on the model's own device."""
         return self.runs and not self.backward and _at_home(self.facts, self.recording)
 
     def layers(self) -> tuple[LayerAdvice, ...]:
         return tuple(self._confirmed(LayerAdvice(each, self._find(each.problem, each))) for each in self.posed)
 
     def changes(self, layers: tuple[LayerAdvice, ...]) -> list[Suggestion]:
-        """What changes of layers would gain."""
+        """The gains of changes to single layers."""
         # A training step changes the weights.
         found = [] if self.backward else whatif.with_constant_weights(layers, self._beside)
         by_problem = {layer.problem: layer for layer in layers}
@@ -246,7 +252,7 @@ class _Search:
         return found + whatif.in_other_layout(gains)
 
     def _confirmed(self, layer: LayerAdvice) -> LayerAdvice:
-        """The layer with its choice timed beside PyTorch's own call, where that was chosen for its time."""
+        """The layer with its choice timed side by side with PyTorch's own call, if it was chosen for its time."""
         own, choice = layer.findings.baseline, layer.findings.choice
         timed = self.runs and layer.now_us is not None and self.policy.objective in _BY_TIME
         if not timed or own is None or choice is None or layer.is_torch:
@@ -261,7 +267,7 @@ class _Search:
         )  # fmt: skip
 
     def tell(self, what: str) -> None:
-        """Say what comes next."""
+        """Report the next step."""
         self.progress(self.done, self.steps, what)
         self.done += 1
 
@@ -274,7 +280,8 @@ class _Search:
 
 
 def _chosen(layers: tuple[LayerAdvice, ...], model_us: Interval | None, under: Verdict | None) -> list[Suggestion]:
-    """The policy's choices in place of PyTorch's own calls: of the whole model, where that could be measured."""
+    """The policy's choices in place of PyTorch's own calls: for the whole model if it was measured, else for the
+    layers."""
     what, how = "every convolution by the candidate of the table", "with cw.enabled(): y = model(x)"
     if model_us is not None and under is not None:
         if under.outcome is not Outcome.FAST:
@@ -310,12 +317,12 @@ def _layout_of(layers: Sequence[LayerAdvice]) -> Layout:
 
 
 def _at_home(facts: DeviceFacts, recording: Recording) -> bool:
-    """Whether the model is where the question is."""
+    """Whether the model is on the device in question."""
     return recording.device is not None and device_facts(recording.device) == facts
 
 
 def _of_load(layers: Sequence[LayerAdvice], whole: WholeModel, mode: Mode) -> list[str]:
-    """What other work on the machine did to times where it is tolerated."""
+    """Notes about disturbances by other work, if they are tolerated."""
     reasons = [layer.findings.unstable for layer in layers]
     reasons += [] if whole.device_us is None else [whole.unstable]
     said = unstable_sentence(reasons, tolerated=True)

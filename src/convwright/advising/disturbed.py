@@ -1,4 +1,4 @@
-"""What other work on the machine has disturbed, by cause: one sentence for all whose causes differ in figures alone."""
+"""Disturbances by other work on the machine: one sentence for all causes that differ only in figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NAMES = 6
 
 
 def unstable_lines(pairs: Iterable[tuple[str, str | None]]) -> list[str]:
-    """One line for each cause, with the names behind it; nothing for those that are not unstable.
+    """One line for each cause, with the names that it concerns; none if nothing is unstable.
 
     >>> unstable_lines([("a/b", "unstable: 2 rounds: wait"), ("a/c", None), ("a/d", "unstable: 4 rounds: wait")])
     ['unstable: a/b, a/d: 2 to 4 rounds: wait']

@@ -1,4 +1,4 @@
-"""What a change gains in single layers, and the one suggestion that comes of it."""
+"""Gains of a change in single layers, and the suggestion that follows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convwright.measuring.compare import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One call of a layer before and after a change. ``paired`` is what the two times rest on, where they were taken
-    beside each other."""
+    """One call of a layer before and after a change. ``paired`` compares the two side by side, if they were timed
+    so."""
 
     layer: LayerAdvice
     before_us: float
@@ -23,7 +23,7 @@ class Gain:
 
 
 def suggest(gains: Sequence[Gain], kind: Kind, what: str, how: str, scope: str | None = None) -> list[Suggestion]:
-    """One suggestion for all layers that gain by the same change; none where no layer does."""
+    """One suggestion for all layers that gain by the same change; none if no layer gains."""
     if not gains:
         return []
     before_us = sum(gain.before_us * gain.layer.calls for gain in gains)
@@ -34,7 +34,8 @@ def suggest(gains: Sequence[Gain], kind: Kind, what: str, how: str, scope: str |
 
 
 def _together(gains: Sequence[Gain], before_us: float, after_us: float) -> tuple[Interval | None, int | None]:
-    """The ratio of the sums; None unless all were paired. Errors of several layers need not cancel: they add up."""
+    """The ratio of the sums; None unless all were paired. Errors of several layers add up, since they need not
+    cancel."""
     pairs = [gain.paired for gain in gains]
     if not all(pairs) or not before_us:
         return None, None

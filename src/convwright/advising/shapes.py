@@ -1,4 +1,4 @@
-"""Shapes in the place of examples: only sizes bear on how long a convolution takes."""
+"""Shapes in place of examples: only sizes matter for the time of a convolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEED = 0
 
 
 def example_of(model: Any, example: object) -> object:
-    """The example, or for a shape a tensor of random numbers in that shape.
+    """The example; for a shape, a tensor of random numbers of that shape.
 
     >>> example_of(nn.Conv2d(3, 4, 3, dtype=torch.float64), (1, 3, 8, 8)).dtype
     torch.float64
@@ -28,7 +28,7 @@ def example_of(model: Any, example: object) -> object:
 
 
 def random_input(model: Any, shape: tuple[int, ...]) -> Tensor:
-    """Random numbers in the dtype of the model's weights and on their device; the same ones each time."""
+    """Random numbers in the dtype of the model's weights and on their device, the same at each call."""
     weights = model.parameters() if isinstance(model, nn.Module) else ()
     first = next((each for each in weights if each.is_floating_point()), torch.empty(0))
     return torch.randn(shape, generator=torch.Generator().manual_seed(_SEED)).to(first.device, first.dtype)

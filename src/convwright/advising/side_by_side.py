@@ -1,4 +1,4 @@
-"""PyTorch's own call for several problems, or several models, timed beside each other in one run."""
+"""Several problems by PyTorch's own call, or several models, timed side by side in one run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def time_pair(
     budget_us: float,
     tolerate_load: bool = False,
 ) -> Verdict | None:
-    """Two candidates beside each other, each with the packing of its weight where it ``packs`` at every call. None
-    where either cannot be run, or other work disturbs and that is not to be tolerated."""
+    """Two candidates side by side. ``packs`` says for each whether a call includes packing its weight. None if either
+    cannot run, or if other work disturbs the timing and this is not tolerated."""
     try:
         with torch.autocast(device.kind, enabled=False):
             calls = {
@@ -38,7 +38,7 @@ def time_pair(
                 for name, candidate, each in zip(("before", "after"), (before, after), packs, strict=True)
             }
             timings = time_calls(calls, device, budget_us=budget_us)
-    except (ConvwrightError, RuntimeError):  # as where memory is short by now
+    except (ConvwrightError, RuntimeError):  # for example, memory is short
         return None
     return compare_undisturbed(timings["after"], timings["before"], tolerate_load=tolerate_load)
 
@@ -58,7 +58,7 @@ def _call(trial: Trial, *, packs: bool) -> Callable[[], object]:
 def time_problems(
     own: Candidate, problems: Mapping[str, ConvProblem], device: DeviceFacts, *, budget_us: float
 ) -> dict[str, Timing]:
-    """Each problem computed by ``own``, PyTorch's own call, on operands of its own."""
+    """The time of each problem by ``own``, PyTorch's own call, on its own operands."""
     trials = {
         name: Trial(replace(own, problem=problem), Bench(problem, device, Mode.QUICK, seed=_SEED))
         for name, problem in problems.items()
@@ -70,5 +70,5 @@ def time_problems(
 def time_calls(
     calls: Mapping[str, Callable[[], object]], device: DeviceFacts, *, budget_us: float
 ) -> dict[str, Timing]:
-    """Device time of each call, on a CPU its wall time."""
+    """The device time of each call; on a CPU, its wall time."""
     return measure_together(calls, device=device.torch_name, budget_us=budget_us)

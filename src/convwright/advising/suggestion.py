@@ -1,4 +1,4 @@
-"""One change that would make a model faster, with what it was measured to gain."""
+"""One change that makes a model faster, with its measured gain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convwright.core.finding import Interval
 
 
 class Kind(StrEnum):
-    """What a change does to the model's results."""
+    """The effect of a change on the model's results."""
 
     EXACT = "exact"
     INFERENCE = "exact (inference)"
@@ -19,15 +19,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A change, how to make it in code, and the time of what it touches before and after, in one run of the model.
+    """A change, the code for it, and the times before and after, in one run of the model.
 
-    ``whole_model`` says that both times are of the whole model, run as it would be; else they are sums over
-    convolutions that were measured one by one. ``difference`` is the relative L2 distance between the model's outputs
-    before and after, where both were computed.
+    If ``whole_model`` is true, both times are of the whole model. Otherwise they are sums over convolutions that were
+    measured one by one. ``difference`` is the relative L2 distance between the model's outputs before and after, if
+    both were computed.
 
-    ``ratio`` is the time after the change divided by that before, with its 95 % interval, from ``rounds`` in which both
-    ran beside each other; None where both times are those of searches. ``scope`` names what the times are of, where
-    that is more than the layers.
+    ``ratio`` is the time after the change divided by the time before, with its 95 % interval, from ``rounds`` in which
+    both ran side by side. It is None if both times come from searches. ``scope`` says what the times cover, if that is
+    more than the layers.
     """
 
     kind: Kind

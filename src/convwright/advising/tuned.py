@@ -1,4 +1,4 @@
-"""Search once for every convolution of a model, so that later calls find what they need."""
+"""Search once for every convolution of a model, so that later calls find their choices."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from convwright.wording.progress import Progress, doing, progress_to
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TunedProblem:
-    """One problem of a model and everything that was found out about it.
+    """One problem of a model and its findings.
 
-    ``known`` says that nothing had to be measured; ``seconds`` is what the search took.
+    ``known`` says that nothing had to be measured. ``seconds`` is the duration of the search.
     """
 
     posed: Posed
@@ -56,8 +56,8 @@ class TunedProblem:
 
     @property
     def candidate(self) -> Candidate | None:
-        """What was chosen; where nothing could be measured, the first of ``permitted`` whose workspace is known, and
-        where PyTorch's own call alone was not, that."""
+        """The choice; PyTorch's own call if there is no choice but a measurement; else the first of ``permitted`` with
+        a known workspace."""
         if self.findings.choice is not None:
             return self.findings.choice.candidate
         if self.findings.baseline is not None and any(v.finding.measurement for v in self.findings.verdicts):
@@ -67,13 +67,14 @@ class TunedProblem:
 
     @property
     def permitted(self) -> tuple[Candidate, ...]:
-        """All that the policy allows as far as it is known before anything runs, the most promising first."""
+        """The candidates that the policy allows, as far as that is known before anything runs, the most promising
+        first."""
         found = [verdict.finding for verdict in self.findings.verdicts if verdict.finding.failure is None]
         return tuple(each.candidate for each in found if objection(each.candidate, self.findings.policy) is None)
 
     @property
     def workspace_bytes(self) -> int | None:
-        """What the candidate needs; None where only building it tells."""
+        """The workspace of the candidate; None if it is known only after building."""
         choice = self.findings.choice
         if choice is not None and choice.measurement is not None:
             return choice.measurement.workspace_bytes
@@ -81,7 +82,7 @@ class TunedProblem:
 
     @property
     def workspace_is_bound(self) -> bool:
-        """True where the candidate needs at most so much, and nothing was measured."""
+        """True if the workspace is an upper bound, because nothing was measured."""
         measured = self.findings.choice is not None and self.findings.choice.measurement is not None
         return not measured and self.candidate is not None and self.candidate.workspace_is_bound
 
@@ -95,10 +96,10 @@ class TunedProblem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuned:
-    """What ``tune`` found, one entry for each distinct problem, that with the most arithmetic first.
+    """The result of ``tune``: one entry for each distinct problem, the one with the most arithmetic first.
 
-    In mode "heuristic" nothing ran: each entry lists what there is. ``unkept`` says in words why what was measured ends
-    with this process, where no file keeps it.
+    In mode "heuristic" nothing ran, and each entry lists the candidates. ``unkept`` says why the findings end with this
+    process, if no file keeps them.
     """
 
     device: DeviceFacts
@@ -110,19 +111,19 @@ class Tuned:
 
     @property
     def known(self) -> int:
-        """How many problems were known, so that nothing was measured."""
+        """The number of problems for which nothing had to be measured."""
         return sum(each.known for each in self.problems)
 
     @property
     def workspace_bytes(self) -> int | None:
-        """Workspace for all of them: they run one after the other and share one. None where one is unknown."""
+        """The workspace that all problems share, since they run one after the other. None if one is unknown."""
         needs = [each.workspace_bytes for each in self.problems]
         known = [need for need in needs if need is not None]
         return max(known, default=0) if len(known) == len(needs) else None
 
     @property
     def workspace_is_bound(self) -> bool:
-        """True where the problem that needs most needs at most so much."""
+        """True if the largest workspace is an upper bound."""
         exact = [each.workspace_bytes or 0 for each in self.problems if not each.workspace_is_bound]
         return self.workspace_bytes is not None and self.workspace_bytes > max(exact, default=0)
 
@@ -226,7 +227,7 @@ def tune(
 
 
 def layers_like(pattern: str, recording: Recording) -> tuple[LayerCall, ...]:
-    """The layers whose names are like ``pattern``."""
+    """The layers whose names match ``pattern``."""
     found = tuple(layer for layer in recording.layers if fnmatchcase(layer.name, pattern))
     if not found and recording.layers:
         there = names(tuple(dict.fromkeys(layer.name for layer in recording.layers)))
@@ -235,7 +236,7 @@ def layers_like(pattern: str, recording: Recording) -> tuple[LayerCall, ...]:
 
 
 def _tell_step(tell: Progress, done: int, total: int, what: str, step: str, *_: int) -> None:
-    """What the search for one problem is doing now."""
+    """Report the current step of the search for one problem."""
     tell(done, total, f"{doing(step)}: {what}")
 
 

@@ -1,4 +1,4 @@
-"""What one run of the whole model takes, as it is and with changes."""
+"""The time of one run of the whole model, as it is and with changes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _BLOCK_US = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class WholeModel:
-    """The model's time on the device, what starting a run costs the host where that is another, and what changes gain.
+    """The model's device time, the host time to start a run on a GPU, and the suggestions.
 
-    ``notes`` say in words what was tried in vain, ``unstable`` why other work makes the model's own time unreliable.
+    ``notes`` are sentences about changes that did not help or failed. ``unstable`` says why other work makes the
+    model's own time unreliable.
     """
 
     device_us: Interval | None
@@ -64,9 +65,9 @@ def time_model(
     compiled: bool = False,
     tolerate_load: bool = False,
 ) -> WholeModel:
-    """Run the model, and copies of it with one change each, interleaved. Its state is restored. With ``compiled`` one
-    of the copies is compiled by ``torch.compile``, which may take minutes. With ``tolerate_load`` rounds that were
-    disturbed by other work are compared too."""
+    """Run the model, interleaved with copies that have one change each. Its state is restored. With ``compiled``,
+    ``torch.compile`` compiles one of the copies, which may take minutes. With ``tolerate_load``, disturbed rounds count
+    too."""
     with _restored(subject, backward):
         variants, notes = variants_of(subject, layers, backward=backward, compiled=compiled)
         right = _right(subject, variants, notes, max_error, most=_most(layers, device))
@@ -109,9 +110,8 @@ def time_enabled(
     budget_us: float,
     tolerate_load: bool = False,
 ) -> Verdict | None:
-    """The model with all its convolutions computed as they would be from now on under ``cw.enabled()``, beside the
-    model as it is, which takes ``own_us``: blocks of runs of either, interleaved. None where that tells nothing.
-    """
+    """Compare the model under ``cw.enabled()`` with the model as it is, which takes ``own_us``, in interleaved blocks
+    of runs. None if the comparison gives no result."""
     with _restored(subject, backward):
         step = _step(subject, backward)
         with enabled(policy=policy), scheduler.hurried():
@@ -134,8 +134,8 @@ def _under(policy: Policy | None, step: Callable[[], object]) -> Callable[[], ob
 
 
 def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, budget_us: float) -> dict[str, Timing]:
-    """Blocks of so many steps as they are and under ``cw.enabled()``. To enable and to disable, which takes as long as
-    a small model, is no part of them, and neither is the first step behind it."""
+    """Blocks of ``runs`` steps as they are and under ``cw.enabled()``. The time to enable and to disable, and the first
+    step after it, are not counted."""
 
     def block() -> None:
         for _ in range(runs):
@@ -159,7 +159,7 @@ def _in_blocks(step: Callable[[], object], runs: int, policy: Policy | None, *, 
 
 @contextmanager
 def _restored(subject: Subject, backward: bool) -> Iterator[None]:
-    """Inside, the model can be run with or without gradients, and is then as it was."""
+    """A context in which the model can run, with or without gradients. Its state is restored at the end."""
     with (
         unchanged(subject.module),
         unwritten(subject.given()),
@@ -169,7 +169,7 @@ def _restored(subject: Subject, backward: bool) -> Iterator[None]:
 
 
 def _step(subject: Subject, backward: bool) -> Callable[[], object]:
-    """One run; with ``backward`` the gradients too, which are returned and not accumulated."""
+    """One run. With ``backward`` it also returns the gradients, and does not accumulate them."""
     if not backward:
         return subject
     wanted: list[Tensor] = [p for p in subject.parameters() if p.requires_grad]
@@ -186,21 +186,20 @@ def _step(subject: Subject, backward: bool) -> Callable[[], object]:
 def _right(
     subject: Subject, variants: list[Variant], notes: list[str], max_error: float, *, most: float
 ) -> dict[Variant, float | None]:
-    """The variants that compute what the model computes, with how far their outputs are from its own; of others a note.
+    """The variants with correct outputs, with their distance from the model's outputs. Others get a note.
 
-    What may be off is what a search allows a candidate: ``max_error`` times the model's own error against float64. A
-    model that does not run in float64, or computes in it, has its own outputs to compare with, from which a variant may
-    be off by ``most``.
+    The allowed error is that of candidates: ``max_error`` times the model's own error against float64. If the model
+    does not run in float64, or computes in it, a variant may differ from the model's outputs by ``most``.
     """
     right: dict[Variant, float | None] = {}
     own, again = _outputs(subject), _outputs(subject)
     by_chance = any(not torch.equal(a, b) for a, b in zip(own, again, strict=True))
-    wide = any(each.dtype is torch.float64 for each in own)  # of which nothing here says more than it does itself
+    wide = any(each.dtype is torch.float64 for each in own)  # nothing here is more exact than these
     exact = None if by_chance or wide or not variants else _in_float64(subject)
     for variant in variants:
         try:
             changed = _outputs(variant.subject)
-        except Exception as error:  # whatever somebody's model raises in another memory format
+        except Exception as error:  # a model may raise anything in another memory format
             notes.append(f"Not possible here: {variant.what} ({first_line(error)}).")
             continue
         if by_chance:
@@ -222,7 +221,7 @@ def _outputs(subject: Subject) -> list[Tensor]:
 
 
 def _in_float64(subject: Subject) -> list[Tensor] | None:
-    """The outputs of the model computed in float64; None where it does not run so."""
+    """The outputs of the model computed in float64; None if it cannot run so."""
 
     def wide(value: Any) -> Any:
         return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -235,7 +234,7 @@ def _in_float64(subject: Subject) -> list[Tensor] | None:
             model, tuple(map(wide, subject.args)), {name: wide(each) for name, each in subject.kwargs.items()}
         )
         return _outputs(given)
-    except Exception:  # whatever somebody's model raises in another dtype
+    except Exception:  # a model may raise anything in another dtype
         return None
 
 
@@ -266,7 +265,7 @@ def _relative_l2(y: Tensor, exact: Tensor) -> float:
 
 
 def _most(layers: tuple[LayerCall, ...], device: DeviceFacts) -> float:
-    """Rounding takes a few of the digits of a deep network's output; what takes half of them is no rounding."""
+    """The largest difference that rounding explains: half of the digits."""
     tf32 = device.kind == "cuda" and flags.tf32_allowed()
     dtypes = {DType.FP16 if tf32 else layer.problem.dtype for layer in layers}
     return max((sqrt(dtype.roundoff) for dtype in dtypes), default=0.0)

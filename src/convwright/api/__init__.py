@@ -1,5 +1,5 @@
-"""What is public besides the convolutions: finding, posing problems, plans.
+"""Public functions other than convolutions: find, problem, plan, predict.
 
-Input: whatever poses a problem. Output: findings, reasons, plans.
+Input: tensors, a module or a text. Output: findings, reasons, plans.
 Read first: ``finding``, ``posing``, ``plans``.
 """

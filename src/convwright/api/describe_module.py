@@ -1,4 +1,4 @@
-"""A convolution module of PyTorch and the shape of its input → the problem that they pose."""
+"""A convolution module of PyTorch and the shape of its input → their problem."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def problem_of_module(
     dtype: DType | str | None = None,
     layout: LayoutName = Layout.NCHW,
 ) -> ConvProblem:
-    """What ``module`` computes for an input of ``input_shape`` that lies in ``layout``; no memory is taken for it.
+    """The problem of ``module`` for an input of ``input_shape`` in ``layout``. No memory is allocated.
 
-    A tensor may stand for its shape and layout. ``dtype`` is the weight's by default, and the weight lies as it does. A
-    transposed module gives a backward_data problem, which has no bias. One that pads by other values than zeros gives
-    the problem behind its padding.
+    A tensor may stand for its shape and layout. ``dtype`` is the weight's by default, and the weight keeps its layout.
+    A transposed module gives a backward_data problem, which has no bias. For a module that pads with values other than
+    zeros, the problem is the convolution of the padded input.
 
     >>> problem_of_module(nn.Conv2d(3, 8, 3, padding=1), (4, 3, 32, 32)).key
     'g1mb4ic3oc8ih32iw32oh32ow32kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:bias'
@@ -57,7 +57,7 @@ def problem_of_module(
 
 
 def _input(given: Sequence[int] | Tensor, layout: Layout) -> tuple[tuple[int, ...], Layout]:
-    """The shape of an input, and how it lies."""
+    """The shape and the layout of an input."""
     if not isinstance(given, Tensor):
         return shape_of("input", given), layout
     shape = tuple(given.shape)
@@ -99,5 +99,5 @@ def _transposed(conv: Any, shape: tuple[int, ...], dtype: DType, layout: Layout)
 
 
 def _like(tensor: Tensor, dtype: DType) -> Tensor:
-    """A tensor without memory that lies as ``tensor`` does."""
+    """A tensor without memory, with the strides of ``tensor``."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=torch_dtype(dtype), device="meta")

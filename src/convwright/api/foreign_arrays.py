@@ -1,4 +1,4 @@
-"""Addresses of arrays that belong to any library."""
+"""Addresses of arrays of any library."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from convwright.tensors import torch_dtype
 
 
 class OperandForm(NamedTuple):
-    """How an operand of a plan has to lie, at multiples of how many bytes it begins, and what says so.
+    """The required form of a plan's operand: strides, alignment in bytes, and the words that say where they come from.
 
-    Without strides it may lie anyhow.
+    Without strides any layout is accepted.
     """
 
     shape: tuple[int, ...]
@@ -37,14 +37,14 @@ class OperandForm(NamedTuple):
 
 
 def address_of(array: Any) -> int:
-    """Where an array's memory begins; an address is its own, None is 0."""
+    """The address of an array's memory. An integer is an address already, None is 0."""
     if type(array) is int:
         return array
     return 0 if array is None else tensor_of(array).data_ptr()
 
 
 def checked_address(array: Any, form: OperandForm, role: str, device: torch.device) -> int:
-    """The same of an array that has to be as ``form`` says."""
+    """The address of an array, after checking it against ``form``."""
     if array is None or type(array) is int:
         return address_of(array)
     tensor = tensor_of(array, device)
@@ -53,7 +53,7 @@ def checked_address(array: Any, form: OperandForm, role: str, device: torch.devi
 
 
 def check_form(tensor: Tensor, form: OperandForm, role: str, device: torch.device) -> None:
-    """Refuse a tensor that is not what the plan was made for."""
+    """Refuse a tensor whose form differs from the plan's."""
     if not isinstance(tensor, Tensor):
         raise BadInput(f"`{role}` must be a tensor, got {type(tensor).__name__}")
     if tensor.device != device:
@@ -72,7 +72,7 @@ def check_form(tensor: Tensor, form: OperandForm, role: str, device: torch.devic
 
 
 def check_workspace(workspace: Tensor, nbytes: int, device: torch.device) -> None:
-    """Refuse a workspace that is smaller than a plan needs, or that lies where it cannot be used."""
+    """Refuse a workspace that is too small, on another device, or not aligned."""
     if not isinstance(workspace, Tensor):
         raise BadInput(f"`workspace` must be a tensor, got {type(workspace).__name__}")
     if workspace.device != device or workspace.nbytes < nbytes:
@@ -95,12 +95,12 @@ def look(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _same_strides(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether both lead to the same elements; what is empty has none, and may have any strides."""
+    """Whether both strides reach the same elements. An empty tensor may have any strides."""
     return 0 in shape or same_order(shape, first, second)
 
 
 def tensor_of(array: Any, device: torch.device | str = "cuda") -> Tensor:
-    """The array as PyTorch sees it, in the same memory; one that tells no device has to lie on ``device``."""
+    """The array as a tensor in the same memory. An array without a device must be on ``device``."""
     if isinstance(array, Tensor):
         return array
     if hasattr(array, "__dlpack__"):
@@ -108,7 +108,7 @@ def tensor_of(array: Any, device: torch.device | str = "cuda") -> Tensor:
     if hasattr(array, "__cuda_array_interface__"):
         tensor = torch.as_tensor(array, device=device)
         if tensor.numel() and tensor.data_ptr() != array.__cuda_array_interface__["data"][0]:
-            raise BadInput(f"an array must lie on {tensor.device}, got one elsewhere, of which PyTorch made a copy")
+            raise BadInput(f"an array must be on {tensor.device}, got one on another device, which PyTorch copied")
         return tensor
     raise BadInput(
         "an operand must be an address, a tensor, or an array with __dlpack__ or __cuda_array_interface__, "

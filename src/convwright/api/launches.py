@@ -1,4 +1,4 @@
-"""The kernels that each measured candidate launches: looked at when all times are taken, since a profiler disturbs."""
+"""The kernels that each measured candidate launches. They are listed after all timing, since a profiler disturbs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convwright.wording.progress import Progress, progress_to
 
 
 def check_launches(device: DeviceFacts, mode: Mode) -> None:
-    """Refuse to list kernels where none are launched."""
+    """Refuse to list kernels on a device that launches none."""
     if not device.present:
         raise BadInput(f"kernels are listed by running candidates, and {device.name} is not in this machine")
     if device.kind != "cuda":
@@ -28,7 +28,7 @@ def check_launches(device: DeviceFacts, mode: Mode) -> None:
 
 
 def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:
-    """``found`` with the kernels of all that was measured; None for what could not be run once more."""
+    """``found`` with the kernels of each measured candidate; None for a candidate that could not run once more."""
     candidates = [v.finding.candidate for v in found.verdicts if v.finding.measurement is not None]
     tell, seen = progress_to(progress), dict[str, tuple[Kernel, ...] | None]()
     bench = Bench(found.problem, found.device, found.mode, seed=SEED) if candidates else None
@@ -39,7 +39,7 @@ def with_kernels(found: Findings, progress: Progress | None = None) -> Findings:
             with torch.autocast(bench.device.type, enabled=False):
                 seen[candidate.id] = kernels_of(Trial(candidate, bench).call(), bench.device)
         except FAILURES as error:
-            failure(candidate, error, bench.device)  # which raises again where the device itself is at fault
+            failure(candidate, error, bench.device)  # raises again if the device itself has failed
             seen[candidate.id] = None
     if seen and not any(seen.values()):
         raise BackendError(

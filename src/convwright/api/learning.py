@@ -1,4 +1,4 @@
-"""``learn``: what was measured on a device becomes a model of its times."""
+"""``learn``: measurements on a device → a model of its times."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def learn(
 ) -> Learned:
     """A model of a device's times, and a report of its errors on problems that it had not seen.
 
-    ``observations`` are given, or read from a file with one record of JSON in each line (which may end in .gz). By
-    default they are those that ``sample`` and searches have kept in ``store``. The model is written to ``out``, an .npz
-    file; without it, it is put beside the store, where ``predict`` and the modes "predict" and "predict-top" look.
+    ``observations`` are records, or a file with one JSON record in each line (which may end in .gz). The default is the
+    records that ``sample`` and searches have put into ``store``. The model is written to the .npz file ``out``. By
+    default it is put beside the store, where ``predict`` and the modes "predict" and "predict-top" look for it.
 
-    Learning needs scikit-learn (``convwright[predict]``); predicting needs numpy alone.
+    Learning needs scikit-learn (``convwright[predict]``); predicting needs only numpy.
     """
     facts = device_facts(device)
     with using(store) as kept:

@@ -1,4 +1,4 @@
-"""Plans that users call themselves: on tensors, or for a convolution on addresses."""
+"""Plans for repeated calls: on tensors, or for a convolution on addresses."""
 
 from __future__ import annotations
 
@@ -81,15 +81,16 @@ def plan(
     policy: Policy | None = None,
     launchable: bool = False,
 ) -> BoundPlan | TensorPlan:
-    """A candidate for ``problem`` made ready to be called again and again: ``algorithm``, or what is chosen ("auto").
+    """A candidate for ``problem``, ready for repeated calls: ``algorithm``, or the choice ("auto").
 
-    Where nothing is known of the problem it is searched, and kernels are compiled for that, which may take seconds.
+    If nothing is known about the problem, it is searched, and kernels are compiled for the search, which may take
+    seconds.
 
-    It is a ``BoundPlan`` for a convolution, and a ``TensorPlan`` for a matrix product, an expression, a copy,
-    pooling or a resize.
+    A convolution gives a ``BoundPlan``. A matrix product, an expression, a copy, pooling or a resize gives a
+    ``TensorPlan``.
 
-    ``launchable`` asks for one that runs on addresses, with ``launch``: PyTorch's own functions take tensors only. Only
-    convolutions have such plans.
+    With ``launchable`` the plan also runs on addresses, by ``launch``. Only convolutions have such plans, and PyTorch's
+    own functions, which take only tensors, are left out.
 
     >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
     >>> x, w = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
@@ -121,7 +122,7 @@ def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) 
     found = find(problem, device, policy, mode=Mode.HEURISTIC if here.mode is Mode.OFF else here.mode, store=here.store)
     for verdict in found.verdicts:
         candidate = verdict.finding.candidate
-        # Where nothing was measured, what is permitted has to do.
+        # If nothing was measured, any permitted candidate serves.
         if verdict.allowed or (found.choice is None and objection(candidate, found.policy) is None):
             ready = build(candidate, device)
             if isinstance(ready, Launchable):
@@ -130,17 +131,16 @@ def _best_launchable(problem: ConvProblem, device: DeviceFacts, policy: Policy) 
 
 
 class BoundPlan:
-    """Called, it computes: nothing is looked up, nothing synchronised, and with ``out`` and ``workspace`` nothing
-    allocated. No gradient is followed through it. Operands come as in ``problem``: (x, w) forward, (dy, w) backward
-    data, (x, dy) backward weight; one whose sizes, strides, dtype, device or alignment are others is refused.
-    """
+    """A call computes without a lookup or a synchronisation, and with ``out`` and ``workspace`` without an allocation.
+    It records no gradient. The operands are those of ``problem``: (x, w) forward, (dy, w) backward data, (x, dy)
+    backward weight. An operand with other sizes, strides, dtype, device or alignment is refused."""
 
     def __init__(self, ready: Plan, device: DeviceFacts) -> None:
         self._plan, self._facts, self._device = ready, device, torch.device(str(device.torch_name))
         self._run: Callable[..., Tensor] = on_device(ready, self._device)
         self._launch = on_device(ready.launch, self._device) if isinstance(ready, Launchable) else None
         self._is_rare = has_extended_epilogue(self.problem)
-        self._is_cast = self.candidate.leaf.backend == "torch"  # whose functions autocast casts for
+        self._is_cast = self.candidate.leaf.backend == "torch"  # autocast changes the operands of these
         self._adds_bias, self._adds_residual = (role in self.problem.operands for role in (Role.BIAS, Role.RESIDUAL))
         self._forms = {role: OperandForm.posed(spec) for role, spec in self.problem.operands.items()}
         self._knows_packed = Role.W not in self._forms
@@ -160,11 +160,11 @@ class BoundPlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """How much workspace a call needs; a tensor of bytes that is given has to be aligned to 256."""
+        """The workspace of a call in bytes. A given workspace must be aligned to 256 bytes."""
         return self._plan.workspace_bytes
 
     def prepare(self, weight: Tensor) -> Tensor:
-        """Pack a weight into what the candidate wants; the weight itself where nothing need be done."""
+        """The weight in the form that the candidate needs; the weight itself if it needs no other."""
         if Role.W not in self.problem.operands:
             return self._plan.prepare(weight)
         packed = self._plan.prepare(self._laid(weight))
@@ -180,8 +180,8 @@ class BoundPlan:
         return empty(posed, weight.device).copy_(weight)
 
     def bind(self, *, workspace: Tensor | None = None, **operands: Tensor) -> Callable[[], Tensor]:
-        """A call without arguments on these operands, by name: ``x``, ``w``, ``bias``, ``y`` to write to, …. What they
-        hold may change between calls, except for the weight, which is packed here: bind again when it changes.
+        """A call without arguments on these operands, by name: ``x``, ``w``, ``bias``, ``y`` for the output, …. Their
+        values may change between calls, except for the weight, which is packed here: bind again if it changes.
 
         >>> ready = plan("ic4ih8oc4kh3", device="cpu", algorithm="reference/gemm")
         >>> call = ready.bind(x=torch.ones(1, 4, 8, 8), w=torch.ones(4, 4, 3, 3))
@@ -206,8 +206,8 @@ class BoundPlan:
         workspace: Tensor | None = None,
         **rare: Tensor,
     ) -> Tensor:
-        """A rarer epilogue takes ``scale=``, ``z=``, what its activation was applied to, and ``db=``, which the bias's
-        gradient is written to; one that accumulates adds to ``out``."""
+        """Some epilogues take ``scale=``, ``z=`` (the input of the activation) and ``db=`` (the output for the bias's
+        gradient). A problem that accumulates adds to ``out``."""
         looks = tuple(None if given is None else look(given) for given in (first, second, bias, residual, out))
         if looks != self._fitting:
             self._check(first, second, bias, residual, out)
@@ -232,7 +232,7 @@ class BoundPlan:
 
     def _check(self, first: Tensor, second: Tensor, bias: Tensor | None, residual: Tensor | None, out: Any) -> None:
         if not self._knows_packed:
-            self.prepare(empty(self.problem.w, self._device))  # which tells how a weight lies that is packed
+            self.prepare(empty(self.problem.w, self._device))  # has the layout of a packed weight
         roles = (*self.problem.direction.operands, Role.BIAS, Role.RESIDUAL, self.problem.direction.output)
         for role, given in zip(roles, (first, second, bias, residual, out), strict=True):
             if given is None and role in self.problem.direction.operands:
@@ -251,7 +251,7 @@ class BoundPlan:
             raise BadInput(f"a problem that accumulates adds to `out`, which is missing: {self.problem.key}")
         for role, operand in rare.items():
             check_form(operand, self._forms[Role(role)], role, self._device)
-        # A result of PyTorch's serves as ``z``, whatever made it.
+        # Any result of PyTorch serves as ``z``.
         with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
             return self._run(*given, **rare)
 
@@ -266,11 +266,11 @@ class BoundPlan:
         residual: Any = None,
         workspace: Any = None,
     ) -> None:
-        """The same on addresses, on the CUDA stream at the address ``stream`` (0 is the default one).
+        """The same on addresses, on the CUDA stream at the address ``stream`` (0 is the default stream).
 
-        An operand is an address (an int), None where there is none, or an array of any library that speaks DLPack or
-        has ``__cuda_array_interface__``; arrays are checked, addresses cannot be. A weight goes through ``prepare``
-        first. Nothing is allocated: where the candidate needs a workspace, it has to be given.
+        An operand is an address (an int), None if it is absent, or an array of any library with DLPack or
+        ``__cuda_array_interface__``. Arrays are checked; addresses cannot be. Pass a weight through ``prepare`` first.
+        Nothing is allocated: if the candidate needs a workspace, pass it.
         """
         if self._launch is None:
             raise Refused(

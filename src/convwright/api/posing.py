@@ -1,4 +1,4 @@
-"""Whatever poses a problem, tensors, a module or a text, → the problem."""
+"""Tensors, a module or a text → the problem."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def problem(
     flip: bool = False,
     direction: Direction | DirectionName | None = None,
 ) -> Any:
-    """The problem that tensors, a module of PyTorch's or a text pose. Nothing is computed.
+    """The problem of tensors, a module of PyTorch or a text. Nothing is computed.
 
-    ``what`` is an input, followed by the ``weight`` and what ``F.conv2d`` takes; or an ``nn.Conv…``, followed by its
-    input or the shape of that; or a problem's text, of any kind. ``padding`` may be a pair (before, behind) for each
-    dimension, ``flip`` asks for a true convolution, ``direction`` for a gradient.
+    ``what`` is an input, followed by ``weight`` and the arguments of ``F.conv2d``; or an ``nn.Conv…``, followed by its
+    input or the shape of its input; or the text of a problem of any kind. ``padding`` may be a pair (before, after) for
+    each dimension. ``flip`` asks for a true convolution, ``direction`` for a gradient.
 
     >>> import torch
     >>> problem(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3), padding=((0, 1), (1, 1))).y.shape

@@ -26,7 +26,7 @@ _JUMP = 1.1
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint(Record):
-    """``measured_us`` is the least time that the store has of any candidate of this problem on the device."""
+    """``measured_us`` is the least measured time of any candidate of this problem on the device, from the store."""
 
     value: int
     problem: str
@@ -104,7 +104,7 @@ def _point(value: int, found: Predictions, store: Store) -> SweepPoint:
 
 
 def _jump(size: str, before: tuple[SweepPoint, Predictions], after: tuple[SweepPoint, Predictions]) -> str | None:
-    """One sentence about a jump between neighbours, with its largest cause; None where there is none."""
+    """A sentence about a jump between neighbours, with its largest cause; None if there is no jump."""
     (here, found), (there, next_) = before, after
     work = there.flops / here.flops if here.flops and there.flops else 1.0
     ratio = there.time_us.value / here.time_us.value / work

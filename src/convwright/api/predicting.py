@@ -1,4 +1,4 @@
-"""``predict``: what every candidate of a problem should take, on a device that need not be in this machine."""
+"""``predict``: the predicted time of each candidate of a problem, also for a device that is not in this machine."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from convwright.uncompiled import uncompiled
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Predictions:
-    """All that is predicted of one problem on one device: rows ranked with reasons, and what was refused.
+    """The predictions for one problem on one device: rows ranked with reasons, and refusals.
 
-    ``model`` is what predicted them.
+    ``model`` is the model that made them.
     """
 
-    problem: Any  # a Problem: who asked knows of which kind
+    problem: Any  # a Problem; the caller knows its kind
     device: DeviceFacts
     policy: Policy
     verdicts: tuple[PredictedVerdict, ...]
@@ -48,11 +48,11 @@ class Predictions:
 
     @property
     def choice(self) -> PredictedVerdict | None:
-        """The row that is predicted to be the best; None where nothing is allowed."""
+        """The row that is predicted to be the best; None if no candidate is allowed."""
         return next((verdict for verdict in self.verdicts if verdict.won), None)
 
     def explained(self, candidate: Candidate | None = None) -> Breakdown:
-        """What the predicted time of a candidate is made of, by default of the choice."""
+        """The parts of a candidate's predicted time; by default those of the choice."""
         rows = [verdict.predicted for verdict in self.verdicts]
         if candidate is None:
             if self.choice is None:
@@ -62,7 +62,7 @@ class Predictions:
         return breakdown(candidate, self.device, self.model.times, us)
 
     def called(self, algorithm: str) -> Candidate:
-        """The candidate with this id, or the best one whose id without its configuration it is."""
+        """The candidate with this id, or the best one with this id apart from its configuration."""
         candidates = [verdict.predicted.candidate for verdict in self.verdicts]
         found = next((each for each in candidates if each.id == algorithm), None)
         found = found or next((each for each in candidates if each.family == algorithm), None)
@@ -110,15 +110,15 @@ def predict(
     model: Path | str | None = None,
     store: Store | Path | str | None = None,
 ) -> Predictions:
-    """What every candidate of a problem should take on a device, and which of them should be chosen. Nothing runs.
+    """The predicted time of each candidate of a problem on a device, and the predicted choice. Nothing runs.
 
-    ``what``, and what follows it, is as ``problem`` takes it: a problem of any kind, its text, an input and its
-    ``weight``, or an ``nn.Conv…`` and its input's shape. The device need not be in this machine ("h200"). Each row has
-    the time of one call with bounds that hold nine of ten measured times, the memory that a call holds, the energy
-    where the model knows it, and whether the candidate is like those that the model has learned from (``in_domain``).
+    ``what`` and the arguments after it are those of ``problem``: a problem of any kind, its text, an input and its
+    ``weight``, or an ``nn.Conv…`` and the shape of its input. The device need not be in this machine ("h200"). Each row
+    has the time of one call with bounds that hold nine of ten measured times, the memory of a call, the energy if the
+    model knows it, and whether the candidate is like those that the model has learned from (``in_domain``).
 
-    The model is the file ``model``, or the one that ``learn`` has put beside the ``store`` for this device, or one
-    that is shipped. Without any, times follow from the device's data sheet, with bounds as wide as those err.
+    The model is the file ``model``, or the one that ``learn`` has put beside the ``store`` for this device, or one that
+    comes with this package. Without a model, times follow from the device's data sheet, with wide bounds.
 
     >>> found = predict("mb32ic64ih56oc64kh3ph1 dt:fp16", device="h200")
     >>> found.choice.won, found.choice.predicted.prediction.in_domain

@@ -1,5 +1,4 @@
-"""A plan bound to its operands by name: checked once, called without arguments. Plans of the kinds beside
-convolutions."""
+"""Plans of kinds other than convolutions, bound to their operands: checked once, then called without arguments."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ from convwright.shortage import SHORTAGES, is_shortage
 def bound_call(
     plan: Plan, facts: DeviceFacts, operands: Mapping[str, Tensor], workspace: Tensor | None
 ) -> Callable[[], Tensor]:
-    """A call of ``plan`` without arguments, on operands of its problem. No gradient is followed through it, and nothing
-    casts them."""
+    """A call of ``plan`` without arguments, on operands of its problem. It records no gradient, and autocast does not
+    change its operands."""
     device = torch.device(str(facts.torch_name))
     if workspace is not None:
         check_workspace(workspace, plan.workspace_bytes, device)
     out = operands.get(plan.candidate.problem.outputs[-1])
     with torch.autocast(device.type, enabled=False):
         run = on_device(bind(plan, {role: each.detach() for role, each in operands.items()}, workspace), device)
-    is_cast = plan.candidate.leaf.backend == "torch"  # whose functions autocast casts for
+    is_cast = plan.candidate.leaf.backend == "torch"  # autocast changes the operands of these
 
     def call() -> Tensor:
         try:
@@ -50,20 +49,20 @@ def bound_call(
 
 
 def check_forms(problem: Problem, operands: Mapping[str, Tensor], device: torch.device) -> None:
-    """Refuse operands that are missing, or not as the problem says."""
+    """Refuse operands that are missing or differ from the problem."""
     check_operands(problem, operands)
     for role, given in operands.items():
         check_form(given, OperandForm.posed(problem.operands[role]), str(role), device)
 
 
 class TensorPlan:
-    """A matrix product, an expression, a copy, pooling or a resize. Called with its operands, in the order of
-    ``problem.operands`` or by name, it computes. ``out`` is written to, or else each call makes its own output.
+    """A plan of a matrix product, an expression, a copy, pooling or a resize. Call it with its operands, by name or in
+    the order of ``problem.operands``. The result is written to ``out``, or to a new tensor at each call.
 
-    ``bind`` looks at operands once. The call that it gives takes no arguments and looks nothing up.
+    ``bind`` checks operands once. The call that it returns takes no arguments and looks nothing up.
 
-    An operand whose sizes, strides, dtype, device or alignment are others than the problem's is refused. No gradient is
-    followed.
+    An operand with other sizes, strides, dtype, device or alignment than the problem's is refused. No gradient is
+    recorded.
 
     >>> import convwright as cw
     >>> ready = cw.plan('pointwise "relu(a + s)" mb2ic3 s:1', device="cpu", algorithm="torch/default")
@@ -94,14 +93,14 @@ class TensorPlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """How much workspace a call needs; a tensor of bytes that is given has to be aligned to 256."""
+        """The workspace of a call in bytes. A given workspace must be aligned to 256 bytes."""
         return self._plan.workspace_bytes
 
     def bind(self, /, *, workspace: Tensor | None = None, **operands: Tensor) -> Callable[[], Tensor]:
-        """A call without arguments on these operands, by name. What they hold may change between calls, except for the
-        weight ``w`` of a matrix product, which may be packed here: bind again when it changes.
+        """A call without arguments on these operands, by name. Their values may change between calls, except for the
+        weight ``w`` of a matrix product, which may be packed here: bind again if it changes.
 
-        With the output among the operands, and a workspace where one is needed, calls allocate nothing.
+        With the output among the operands, and a workspace if one is needed, calls allocate nothing.
         """
         check_forms(self.problem, operands, self._device)
         return bound_call(self._plan, self._facts, operands, workspace)

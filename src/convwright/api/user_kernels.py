@@ -1,4 +1,4 @@
-"""Kernels of the user's own, which compete with all others from then on."""
+"""Kernels of the user, which compete with all other candidates once they are registered."""
 
 from __future__ import annotations
 
@@ -37,20 +37,25 @@ def register_kernel(
     deterministic: bool = False,
 ) -> Any:
     """Let a kernel of your own compete for problems of a ``kind`` ("conv", "linear", "pointwise", "copy", "pool",
-    "resize") in ``find``, ``tune``, ``optimize`` and every call, as ``user/`` and its name. It is timed and checked as
-    all candidates are. A name that is registered again is replaced.
+    "resize") in ``find``, ``tune``, ``optimize`` and every call. Its id is ``user/`` and its name. It is timed and
+    checked like all candidates. A name that is registered again replaces the earlier kernel.
 
-    ``run`` is given a problem and returns a function that computes it: a function of PyTorch's, or one that launches a
-    kernel on the current stream. That is called with tensors by the names that ``problem.operands`` has. It returns the
-    result; with ``writes_out`` it writes to the output instead, which is among them (``y`` of a forward convolution).
-    It must not change other operands, and several threads may call it. Without ``run`` this is a decorator.
+    ``run`` takes a problem and returns a function that computes it: a function of PyTorch, or one that launches a
+    kernel on the current stream. This function gets tensors by the names in ``problem.operands`` and returns the
+    result. With ``writes_out`` it also gets the output (``y`` of a forward convolution) and writes to it instead. It
+    must not change other operands, and several threads may call it. Without ``run``, use ``register_kernel`` as a
+    decorator.
 
-    ``serves`` says of a problem whether the kernel computes it: True, False, or a reason why not. ``device`` is "cpu"
-    or "cuda", None for both; ``layouts`` are those in which all operands may lie ("nchw", "nhwc"), none for any.
-    With ``workspace_bytes``, a number or a function of the problem, the function gets a tensor ``workspace`` of so many
-    bytes. ``prepare`` is given a problem and a weight and returns what the function gets as ``w``; where weights stay,
-    as in an engine, that is done once. ``deterministic`` promises the same bits from the same operands. Findings count
-    for one ``version``: change it whenever the kernel changes.
+    Args:
+        serves: Takes a problem and returns True, False, or a reason why the kernel cannot compute it.
+        device: "cpu" or "cuda"; None for both.
+        layouts: The layouts that all operands may have ("nchw", "nhwc"); none for any.
+        workspace_bytes: A number, or a function of the problem. The function then gets a tensor ``workspace`` of so
+            many bytes.
+        prepare: Takes a problem and a weight, and returns the ``w`` that the function gets. It runs once if weights are
+            constant, as in an engine.
+        deterministic: Promises the same bits for the same operands.
+        version: Findings count for one version. Change it whenever the kernel changes.
 
     >>> from convwright.api.finding import find
     >>> def serves(problem):
@@ -93,7 +98,7 @@ def register_kernel(
 
 
 def unregister_kernel(name: str) -> None:
-    """Take a kernel of your own away. Plans and engines that were made with it stay as they are."""
+    """Remove a kernel of your own. Plans and engines that were made with it stay as they are."""
     if not any(kernel.name == name for kernel in _kernels()):
         there = ", ".join(sorted(kernel.name for kernel in _kernels())) or "none"
         raise BadInput(f"no kernel is registered as {name!r}; there are {there}")
@@ -117,7 +122,7 @@ def _of_kind(kind: str) -> tuple[UserKernel, ...]:
 
 
 def _put(name: str, new: UserKernel | None) -> None:
-    """Let ``new`` be the kernel of that name, of any kind."""
+    """Register ``new`` under its name, for any kind."""
     for kind in registry.kinds():
         before = _of_kind(kind)
         after = [kernel for kernel in before if kernel.name != name]

@@ -1,4 +1,4 @@
-"""Why an algorithm cannot compute a problem: in its library's own words, where that has more to say than it returns."""
+"""Why an algorithm cannot compute a problem, with the library's own log if that says more than its status."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ON_GPUS = ("cudnn", "triton")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why ``algorithm`` cannot compute ``problem`` on ``device``; or that it can, where it ``serves``.
+    """Why ``algorithm`` cannot compute ``problem`` on ``device``, or that it can (``serves``).
 
-    ``causes`` are the conditions that failed as the library's own log names them, the deepest first; none where it
-    names none, and where no library had to be asked. ``str()`` of it is a line, and one more for each of them.
+    ``causes`` are the failed conditions that the library's log names, the deepest first. It is empty if the log names
+    none, or if no library was asked. ``str()`` gives one line, and one more for each cause.
     """
 
     problem: Problem
@@ -58,9 +58,9 @@ class Reason:
 
 
 def why(problem: Problem, algorithm: str, device: DeviceFacts) -> Reason:
-    """Ask the library itself where it answers, in a process of its own, or else look at what the backends list.
+    """Ask the library in a child process if it can answer, else look the algorithm up in the backends' lists.
 
-    Where rewrites stand around an algorithm, the question is about the problem that they leave to it.
+    For an algorithm inside rewrites, the question is about the inner problem.
     """
     if algorithm in {each.name for each in REWRITES if each.kind == problem.kind}:
         return _rewrite(algorithm, problem, device)
@@ -92,7 +92,7 @@ def _with_backend(algorithm: str, problem: Problem, device: DeviceFacts) -> str:
 
 
 def _inside(problem: Problem, id_: str, device: DeviceFacts, inner: Reason) -> Reason:
-    """What an answer for the problem inside a rewrite says of the whole."""
+    """The answer for the whole problem, from the answer for the problem inside a rewrite."""
     left = f"{inner.algorithm}, for which {inner.problem.key} is left,"
     if not inner.serves:
         return Reason(problem, device, id_, False, f"{left} cannot compute that: {inner.sentence}", inner.causes)
@@ -103,7 +103,7 @@ def _inside(problem: Problem, id_: str, device: DeviceFacts, inner: Reason) -> R
 
 
 def _rewrite(name: str, problem: Problem, device: DeviceFacts) -> Reason:
-    """How a rewrite can stand around what computes a problem, or why it cannot."""
+    """The forms in which a rewrite can wrap a problem, or why it cannot."""
     forms, refusals = listing.forms(name, problem, device)
     if forms:
         return Reason(problem, device, name, True, f"it can stand around others as {', '.join(forms)}")
@@ -111,7 +111,7 @@ def _rewrite(name: str, problem: Problem, device: DeviceFacts) -> Reason:
 
 
 def _listed(problem: Problem, id_: str, device: DeviceFacts, asked: str) -> Reason:
-    """What the backends' list says of it, or of the first of its name."""
+    """The answer from the backends' lists, for this algorithm or the first one of its name."""
     policy = resolved(Policy(), problem, device)
     try:
         return _served(named(id_, problem, device, policy), device, id_)
@@ -119,7 +119,7 @@ def _listed(problem: Problem, id_: str, device: DeviceFacts, asked: str) -> Reas
         return Reason(problem, device, id_, False, str(refused).partition(": ")[2])
     except BadInput:
         offers = [each for each in listing.of_family(id_, problem, device, policy) if is_called(each.id, id_)]
-        if not offers and "/" not in asked:  # who asked has named no backend
+        if not offers and "/" not in asked:  # the user named no backend
             raise unknown(asked, problem, device, policy) from None
         if not offers:
             raise
@@ -141,12 +141,12 @@ def _served(candidate: Candidate, device: DeviceFacts, asked: str) -> Reason:
 
 
 def _asked(member: Explains, family: str, name: str, problem: Problem, device: DeviceFacts) -> Reason:
-    """What the library said, with what its log says of it. A process that died of it is a refusal, too."""
+    """The library's answer, with the causes in its log. If its process dies, this is a refusal, too."""
     id_ = f"{family}/{name}"
     try:
         with Worker(environment={"CONVWRIGHT_STORE": "none", **member.log_environment}) as worker:
             answer: Answer = worker.ask("attempt", family, name, problem, device, patience_s=MOST_ATTEMPT_S)
-            worker.leave(1.0)  # so that its log is complete
+            worker.leave(1.0)  # completes its log
             log = worker.log
     except WorkerDied as died:
         return Reason(problem, device, id_, False, f"its process {died}")
