@@ -113,7 +113,7 @@ def test_without_a_store_it_says_that_calls_on_a_cpu_never_search(run: Run) -> N
 def test_a_device_elsewhere_has_another_name_where_it_is(run: Run) -> None:
     code, out, _ = run(PROBLEM, "--device", "h200")
     assert code == 0
-    said = f"NVIDIA H200 is not in this machine. On one that has it, run `convwright find {PROBLEM} --device cuda`"
+    said = f"NVIDIA H200 is not in this machine. On a machine with it, run `convwright find {PROBLEM} --device cuda`"
     assert said in flat(out)
 
 

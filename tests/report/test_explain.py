@@ -209,7 +209,7 @@ def test_a_device_not_in_this_machine_is_measured_on_one_that_has_it() -> None:
     assert "first call" not in sections[RUNS]
     assert "disturbed" not in sections[RUNS]
     more = sections["To find out more"]
-    assert more.startswith("NVIDIA H200 is not in this machine. On one that has it, run ")
+    assert more.startswith("NVIDIA H200 is not in this machine. On a machine with it, run ")
     assert "`convwright store export FILE`" in more
     assert "`convwright store import FILE` here" in more
 
@@ -230,7 +230,7 @@ def test_from_when_and_under_which_conditions_the_findings_are() -> None:
     assert lines == [
         "Findings in the store that count: 2, made 2023-11-11 22:13 UTC to 2023-11-14 21:13 UTC (60 minutes ago).",
         "Conditions: torch 2.13, mode full or quick, sm_clock_mhz 1980.",
-        "cudnn/gemm: does not count, since it was found out with other versions (cudnn 9.18)",
+        "cudnn/gemm: does not count: it was measured with other versions (cudnn 9.18)",
         "relayout(nhwc, cudnn/gemm): is in the store, but is not offered without a full search",
     ]
 

@@ -1,4 +1,4 @@
-"""Findings as prose: what would run and why, why the others would not, and what is not known. Pure."""
+"""Findings in sentences: what would run and why, why the others would not, and what is unknown. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Section:
 
 
 def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, ...]:
-    """What a newcomer wants to know of ``found``, in the order of the questions.
+    """Sections about ``found``, in the order of a reader's questions.
 
-    ``command`` is how the same question is put to ``convwright find``.
+    ``command`` is the ``convwright find`` command for the same problem.
     """
     unmeasured, others = _split(found.verdicts)
     too_large = too_large_sentence(found.problem, found.device)
@@ -50,7 +50,7 @@ def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, 
 
 
 def _split(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
-    """Those of which only a measurement is missing, and all others but the winner."""
+    """Verdicts that lack only a measurement, and all others except the winner."""
     unmeasured: list[Verdict] = []
     others: list[Verdict] = []
     for verdict in verdicts:
@@ -66,7 +66,7 @@ def _is_unmeasured(verdict: Verdict) -> bool:
 
 
 def _is_open(verdict: Verdict) -> bool:
-    """Whether only its error was not looked at, or other work disturbed its time."""
+    """Whether it was timed, but its error was not measured or other work disturbed its time."""
     finding = verdict.finding
     if verdict.allowed or finding.measurement is None or finding.failure is not None:
         return False
@@ -74,7 +74,7 @@ def _is_open(verdict: Verdict) -> bool:
 
 
 def _gap(verdict: Verdict) -> tuple[str, str]:
-    """A name, and why it was not measured, where there is more to say than that it was not."""
+    """A name, with the reason why it was not measured if there is a special one."""
     return verdict.finding.candidate.id, "" if verdict.reason.startswith("was not measured") else verdict.reason
 
 
@@ -95,7 +95,7 @@ def _next(found: Findings, missing: Sequence[Verdict], command: str, quarantine:
     lines = []
     if not found.device.present:
         lines.append(
-            f"{found.device.name} is not in this machine. On one that has it, run `{command}` and "
+            f"{found.device.name} is not in this machine. On a machine with it, run `{command}` and "
             "`convwright store export FILE`; then run `convwright store import FILE` here."
         )
     elif missing or not all(_is_thorough(verdict.finding) for verdict in found.verdicts):

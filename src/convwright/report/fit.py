@@ -1,4 +1,4 @@
-"""The samples behind a timing: candidates of one problem are timed anew by a clock that keeps what it read."""
+"""The samples of a timing: candidates of one problem are timed again by a clock that records its readings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _SEED = 41
 
 
 class _Recording:
-    """Ahead of a clock in the order of bases: what it reads is kept, by call, as (calls, microseconds)."""
+    """Placed before a clock in the order of bases, it records the clock's readings by call, as (calls,
+    microseconds)."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -46,7 +47,7 @@ class _CudaGraphClock(_Recording, CudaGraphClock):
 
 
 def fits_of(calls: Mapping[str, Callable[[], object]], device: torch.device, *, budget_us: float) -> tuple[Fit, ...]:
-    """Time ``calls`` side by side; of each one the samples of all rounds, and the line through them.
+    """Time ``calls`` side by side. For each: the samples of all rounds, and the line through them.
 
     >>> (fit,) = fits_of({"sum": lambda: sum(range(1000))}, torch.device("cpu"), budget_us=20_000)
     >>> len({n for n, _ in fit.samples}), fit.call_us.value > 0
@@ -58,7 +59,7 @@ def fits_of(calls: Mapping[str, Callable[[], object]], device: torch.device, *, 
 
 
 def fits(found: Findings) -> tuple[Fit, ...]:
-    """PyTorch's own call and the choice of a search that ran on this machine, on new inputs."""
+    """PyTorch's own call and the choice of a search on this machine, on new inputs."""
     bench = Bench(found.problem, found.device, Mode.QUICK, seed=_SEED)
     candidates = _worth_showing(found)
     trials = {candidate.id: Trial(candidate, bench).call() for candidate in candidates}

@@ -1,4 +1,4 @@
-"""What commands print, as HTML for notebooks."""
+"""The commands' output as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLOURS = {"green": "#1a7f37", "yellow": "#9a6700", "red": "#cf222e"}
 
 
 def html_of(found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized) -> str:
-    """The same rows and sentences as the command of that name prints."""
+    """The rows and sentences that the command of the same name prints."""
     page = _Page()
     if isinstance(found, Findings):
         print_findings(found, page)

@@ -1,4 +1,4 @@
-"""What a benchmark says of one problem: a record with all conditions, which goes to a file and comes back."""
+"""The result of a benchmark for one problem: a record with all conditions, which is written to a file and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's results as a table for people, and what they come to."""
+"""A benchmark's results as a table, with a summary."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _GAIN = COLUMNS.index("gain")
 
 
 def print_advice(advice: Advice, console: Console) -> None:
-    """One row for each distinct problem, what the whole comes to, and the suggestions."""
+    """One row for each distinct problem, the summary and the suggestions."""
     console.print(Text(title(advice), style="bold"))
     if advice.layers:
         console.print(_table(advice, console.width))
@@ -48,7 +48,7 @@ def print_advice(advice: Advice, console: Console) -> None:
 
 
 def _table(advice: Advice, width: int) -> Table:
-    """All columns where there is room for them, else those that decide."""
+    """All columns if they fit, else the most important ones."""
     shown = [name for name in COLUMNS if width >= _WIDE or name in _DECISIVE]
     table = Table(box=None, pad_edge=False)
     for name in shown:

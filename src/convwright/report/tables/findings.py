@@ -68,7 +68,7 @@ def findings_data(found: Findings) -> list[dict[str, Any]]:
 
 
 def _listed(found: Findings) -> list[Verdict]:
-    """What has a row: where nothing was measured, that which is not allowed stands below."""
+    """The verdicts with a row. If nothing was measured, disallowed candidates are listed below the table."""
     if _why_nothing(found) is None:
         return list(found.verdicts)
     return [verdict for verdict in found.verdicts if verdict.reason == verdict.finding.note or verdict.allowed]
@@ -102,7 +102,7 @@ def _needs_gpu(refused: str, found: Findings) -> bool:
 
 
 def _print_limited(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Which arithmetic keeps fewer bits of some numbers, and of which; and which candidates keep fewer of some sums."""
+    """Notes about arithmetic that loses bits of small numbers, and about candidates that round some sums."""
     limited = {v.finding.candidate.arithmetic for v in verdicts if v.finding.candidate.range_limited}
     if limited:
         named = ", ".join(sorted(limited))
@@ -120,7 +120,7 @@ def _amount(found: Findings) -> str:
 
 
 def _shown(rows: Sequence[Row], objective: Objective, width: int) -> tuple[list[str], list[str]]:
-    """The columns, and those of them that a narrow table has, with the one that rows are ordered by."""
+    """The columns, and those that a narrow table keeps, including the one that rows are sorted by."""
     if is_empty(rows, "device µs"):
         alike = len({row["why"] for row in rows}) == 1
         return [name for name in _BEFORE if not (alike and name == "why")], ["candidate"]
@@ -134,7 +134,7 @@ def _shown(rows: Sequence[Row], objective: Objective, width: int) -> tuple[list[
 
 
 def _why_nothing(found: Findings) -> str | None:
-    """What is true of all rows where nothing was measured; None where something was."""
+    """The reason that all rows share if nothing was measured; None if something was."""
     if any(verdict.finding.measurement is not None for verdict in found.verdicts):
         return None
     notes = {verdict.finding.note for verdict in found.verdicts}

@@ -1,4 +1,4 @@
-"""A model in int8 as a table for people: what each of its convolutions costs in accuracy."""
+"""A model in int8 as a table: the loss of accuracy of each convolution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DECISIVE = ("layer", "rel. L2", "SNR dB", "in int8 by")
 
 
 def print_quantized(made: Quantized, console: Console) -> None:
-    """One row for each convolution, which of them are kept and why, and what the whole comes to."""
+    """One row for each convolution, those that stay as they are with the reason, and the total."""
     console.print(Text(singular(f"{made.device.key} · ranges {made.ranges}"), style="bold"))
     if made.layers:
         console.print(_table(made, console.width))
@@ -48,7 +48,7 @@ def print_quantized(made: Quantized, console: Console) -> None:
 
 
 def _times(made: Quantized) -> str | None:
-    """How fast a run is in int8, which need not be faster."""
+    """The speed of a run in int8, which may be slower."""
     if made.untimed is not None:
         return f"What a run takes could not be measured: {made.untimed}."
     if made.times is None:

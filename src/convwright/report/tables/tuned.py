@@ -1,4 +1,4 @@
-"""What tuning a model found, as a table for people."""
+"""The result of tuning a model, as a table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WAITING = "still being compiled for"
 
 
 def print_tuned(tuned: Tuned, console: Console) -> None:
-    """One row for each distinct problem, and what it all took."""
+    """One row for each distinct problem, and the total."""
     console.print(Text(singular(f"{tuned.device.key} · mode {tuned.mode}"), style="bold"))
     if tuned.problems:
         console.print(tuned_sheet(tuned, console.width).table(console.width))
@@ -146,7 +146,7 @@ def _cells(each: TunedProblem) -> dict[str, str]:
 
 
 def _ratio(found: Findings) -> dict[str, str]:
-    """How many times faster the choice is than PyTorch's own call, and what that rests on."""
+    """The speedup of the choice over PyTorch's own call, and the measurement that it comes from."""
     ratio = found.times_faster
     cells = dict.fromkeys(("times faster", "95 %", "rounds"), UNKNOWN)
     if ratio is None or found.choice is found.baseline:
@@ -179,7 +179,7 @@ def _sentence(tuned: Tuned) -> str:
 
 
 def _remembered(tuned: Tuned) -> str:
-    """How many of the searches count as done, so that the next process needs none, and why the others do not."""
+    """How many searches are done, so that the next process repeats none of them, and why the others are not."""
     why = [_left_open(each) for each in tuned.problems]
     open_, count, kept = Counter(each for each in why if each is not None), len(why), why.count(None)
     if kept and tuned.unkept is not None:
@@ -202,7 +202,7 @@ def _were(number: int) -> str:
 
 
 def _left_open(each: TunedProblem) -> str | None:
-    """Why a search is not done, and what was found is looked for again; None where it is."""
+    """Why a search is not done and will be repeated; None if it is done."""
     rows = [verdict.finding for verdict in each.findings.verdicts]
     if any(row.unstable is not None for row in rows):
         return _DISTURBED

@@ -1,4 +1,4 @@
-"""Times, their uncertainty, amounts of memory, counts, dates and ages in words."""
+"""Times, their uncertainty, amounts of memory, counts, dates and ages as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convwright.core.finding import Interval
 
 
 def time_text(time_us: float | None) -> str:
-    """A time of microseconds, or that it is not known.
+    """A time in microseconds as text, or the words for an unknown one.
 
     >>> time_text(12.345), time_text(0.0039), time_text(None)
     ('12.35 µs', '0.0039 µs', 'an unknown time')
@@ -18,7 +18,7 @@ def time_text(time_us: float | None) -> str:
 
 
 def figure(value: float) -> str:
-    """A figure with two places behind the point, or with three digits where those would say next to nothing.
+    """A figure with two decimals, or with three digits if two decimals would say little.
 
     >>> figure(100.0), figure(12.345), figure(0.0), figure(0.0039421)
     ('100.00', '12.35', '0.00', '0.00394')
@@ -27,7 +27,7 @@ def figure(value: float) -> str:
 
 
 def microseconds(value: float) -> str:
-    """A time of microseconds as a table's cell has it.
+    """A time in microseconds for a table's cell.
 
     >>> microseconds(28611.07), microseconds(12.345), microseconds(0.0039421)
     ('28,611.1', '12.35', '0.00394')
@@ -36,7 +36,7 @@ def microseconds(value: float) -> str:
 
 
 def readable_time(time_us: float) -> str:
-    """A time of microseconds with three digits, in the unit in which it is read easily.
+    """A time with three digits, in a fitting unit.
 
     >>> readable_time(0.0), readable_time(0.0039), readable_time(250.0), readable_time(8192.0), readable_time(2.5e6)
     ('0', '3.9 ns', '250 µs', '8.19 ms', '2.5 s')

@@ -28,7 +28,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def print_reasons(said: str, pairs: Sequence[tuple[str, str]], console: Console) -> None:
-    """How many there are, and each reason once, after all names that it is true of."""
+    """The number of names, and each reason once, after all names that share it."""
     if not pairs:
         return
     console.print(f"{len(pairs)} {said}:")

@@ -1,4 +1,4 @@
-"""Where findings are from: when they were made, under which conditions, and which of them do not count."""
+"""The origin of findings: when they were made, under which conditions, and which of them do not count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convwright.wording.conditions_text import either, values_of
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the store says of the problem on the device, by candidate id. ``now`` is in seconds since 1970."""
+    """The store's findings for the problem on the device, by candidate id. ``now`` is in seconds since 1970."""
 
     stored: Mapping[str, Stored]
     quarantined: Mapping[str, Quarantined]
@@ -24,7 +24,7 @@ class Memory:
 
 
 def origin(found: Findings, memory: Memory) -> tuple[str, ...]:
-    """From when and under which conditions the findings are, and which of the store do not count."""
+    """Dates and conditions of the findings, and the stored ones that do not count."""
     counting = [v.finding for v in found.verdicts if v.finding.remembered and v.finding.candidate.id in memory.stored]
     used = {finding.candidate.id for finding in counting}
     listed = {verdict.finding.candidate.id for verdict in found.verdicts}
@@ -35,7 +35,7 @@ def origin(found: Findings, memory: Memory) -> tuple[str, ...]:
 
 def _staleness(stored: Stored, listed: bool) -> str:
     if listed:
-        return f"does not count, since it was found out with other versions ({stored.fingerprint})"
+        return f"does not count: it was measured with other versions ({stored.fingerprint})"
     return "is in the store, but is not offered without a full search"
 
 
