@@ -131,16 +131,19 @@ def test_a_model_in_training_mode_is_planned_in_evaluation_mode(run: Run) -> Non
     assert err == "convwright: the model is in training mode, and is planned in evaluation mode\n"
 
 
-def test_a_time_of_a_busy_machine_is_not_printed(run: Run, planned: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = measure(lambda: None, device="cpu", budget_us=1e4)
-    wide = replace(
-        wide, call_us=Interval(9.0, 0.0, 1e9), unstable="other work", background=("other work had the cores",)
-    )
-    monkeypatch.setattr("convwright.measuring.timer.measure", lambda *_, **__: wide)
+@pytest.mark.parametrize(("low", "high", "disturbed"), [(0.0, 1e9, False), (8.9, 9.1, True)])
+def test_a_time_of_a_busy_machine_is_not_printed(
+    run: Run, planned: str, monkeypatch: pytest.MonkeyPatch, low: float, high: float, disturbed: bool
+) -> None:
+    others = "other work had the cores"
+    timing = replace(
+        measure(lambda: None, device="cpu", budget_us=1e4),
+        call_us=Interval(9.0, low, high), unstable=others, background=(others,), disturbed=disturbed,
+    )  # fmt: skip
+    monkeypatch.setattr("convwright.measuring.timer.measure", lambda *_, **__: timing)
     _, out, _ = run("run", "engine", "--device", "cpu")
     assert out.splitlines()[-1] == (
-        "the machine is too busy for a trustworthy time (other work had the cores): stop other work on it, and run "
-        "this again"
+        f"the machine is too busy for a trustworthy time ({others}): stop other work on it, and run this again"
     )
 
 

@@ -122,7 +122,7 @@ def check_is_folder(folder: Path) -> None:
 def _time_sentence(timing: Timing) -> str:
     """The time of a call, or why it is not known."""
     us = timing.call_us
-    if timing.unstable is None or us.high <= _FARTHEST * us.low:
+    if not timing.disturbed and (timing.unstable is None or us.high <= _FARTHEST * us.low):
         return f"a call takes {us.value:,.1f} µs [{us.low:,.1f}, {us.high:,.1f}]"
     cause = ", ".join(timing.background) or "calls took very different times"
     return f"the machine is too busy for a trustworthy time ({cause}): stop other work on it, and run this again"
