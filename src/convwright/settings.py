@@ -96,5 +96,10 @@ def _store_path() -> Path | StoreUrl | None:
     given = os.environ.get("CONVWRIGHT_STORE")
     if given:
         return store_place("CONVWRIGHT_STORE", given)
+    return default_store()
+
+
+def default_store() -> Path:
+    """The store's file if the environment names none."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "convwright" / "findings.sqlite"

@@ -18,6 +18,7 @@ import pytest
 
 from convwright.core.finding import Interval, KindError, Measurement
 from convwright.errors import BadInput, StoreError
+from convwright.settings import default_store
 from convwright.store.store import Store
 from unprivileged import read_only
 
@@ -344,6 +345,27 @@ def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
             with read_only(path), Store.open(path) as store:
                 assert (store.note or "").endswith(f"memory only, since {path} cannot be {cause}")
             Store.open(path).close()
+
+
+def test_only_the_last_folder_is_made(tmp_path: Path) -> None:
+    """A longer path that does not exist is more likely a typing error."""
+    with Store.open(tmp_path / "new" / "findings.sqlite") as store:
+        assert store.in_file
+    path = tmp_path / "missing" / "dir" / "findings.sqlite"
+    with Store.open(path) as store:
+        assert store.note == (
+            f"findings are kept in memory only, since {path} cannot be used: its folder {path.parent} cannot be made: "
+            f"{tmp_path / 'missing'} does not exist; name another path, by CONVWRIGHT_STORE or --store"
+        )
+    assert not (tmp_path / "missing").exists()
+
+
+def test_all_folders_of_the_default_place_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONVWRIGHT_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "some" / "cache"))
+    with Store.open(default_store()) as store:
+        assert store.in_file
+    assert (tmp_path / "some" / "cache" / "convwright" / "findings.sqlite").exists()
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from convwright.errors import StoreError
 from convwright.naming import printable
+from convwright.settings import default_store
 from convwright.store.database import NOT_KEPT
 from convwright.store.schema import SCHEMA_VERSION, STEPS, newer
 from convwright.writable import is_writable
@@ -51,12 +52,18 @@ def connect(path: Path | None) -> Opened:
     if is_irregular(path):
         raise StoreError(f"{path} is no store of findings: it is {IRREGULAR}; {_ANOTHER}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path)
         return _open_or_replace(path)
     except (OSError, sqlite3.DatabaseError) as error:
         fallback = in_place_of(path, error)
         cause = f"{path} cannot be used: {_cause(path, error)}"
         return fallback or in_memory(f"{NOT_KEPT}{cause}; {_ANOTHER}")
+
+
+def _make_folder(path: Path) -> None:
+    """Make the last folder of a path. A longer path that does not exist is more likely a typing error, except for the
+    default place."""
+    path.parent.mkdir(parents=path == default_store(), exist_ok=True)
 
 
 def in_place_of(path: Path, error: Exception) -> Opened | None:
@@ -77,6 +84,8 @@ def _cause(path: Path, error: Exception) -> str:
         return f"{folder} is not a folder"
     if isinstance(error, OSError):
         said = error.strerror or str(error)
+        if not os.path.exists(folder.parent):
+            said = f"{folder.parent} does not exist"
         return said if os.path.isdir(folder) else f"its folder {folder} cannot be made: {said}"
     if os.path.exists(path) and not is_writable(path):
         return "permission denied"

@@ -63,9 +63,9 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | StoreUrl | str | None, *, tell: Callable[[str], None] | None = None) -> Self:
-        """The store at ``path``, whose folder is created. None means in memory, and so does a place that cannot be
-        written, with the contents of its file if they can be read. A URL such as postgresql://user@host/database is a
-        database on a server, in which tables are created.
+        """The store at ``path``. Its folder is created if the folder above exists. None means in memory, and so does a
+        place that cannot be written, with the contents of its file if they can be read. A URL such as
+        postgresql://user@host/database is a database on a server, in which tables are created.
 
         A file of a newer convwright or of another program is an error, and so is a server that cannot be used. With
         ``tell`` these are no errors: findings are then kept in memory, also after a later failure of the file or
