@@ -8,7 +8,6 @@ from typing import Any
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.record import Record
-from convwright.errors import BadInput
 
 # The first word about a time that other work disturbed; it counts only in its own process.
 UNSTABLE = "unstable"
@@ -43,10 +42,6 @@ class Interval(Record):
     value: float
     low: float
     high: float
-
-    def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise BadInput(f"Interval(value, low, high) needs low <= high, got low={self.low:g} and high={self.high:g}")
 
     def at_least(self, least: float) -> Interval:
         """The same, with every bound at least ``least``."""
