@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(isinstance(load(), Missing), reason="cuDNN is no
 
 @pytest.mark.parametrize("epilogue", ["accumulate", "scale+relu", "gelu", "bias+silu", "residual+hardswish"])
 def test_an_epilogue_that_no_template_writes_is_refused(epilogue: str) -> None:
-    said = f"a C file fuses only residual, bias and relu after a forward convolution, got the epilogue {re.escape(epilogue)}"
+    fused = "a C file fuses only residual, bias and relu after a forward convolution"
+    said = f"{fused}, got the epilogue {re.escape(epilogue)}"
     with pytest.raises(BadInput, match=said):
         emit_c_dynamic([], epilogue=epilogue, device="h200")
     with pytest.raises(BadInput, match=said):
