@@ -5,7 +5,7 @@
     cw.advise(model, example)                             # what each layer takes, what could be had, and how
     cw.find(x, w, padding=1)                              # every way, measured, in one table
     cw.show(cw.find(x, w, padding=1))                     # printed, as the command prints it
-    cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that is elsewhere
+    cw.find("ic64ih56oc64kh3ph1", device="h200")          # from a description, for a GPU that you do not have
     cw.predict("ic64ih56oc64kh3ph1", device="h200")       # what each should take there, without running anything
     cw.learn(device="cuda")                               # what was measured, as a model for such predictions
     cw.why("ic64ih56oc64kh3ph1", "cudnn/fft")             # why this one cannot serve, in cuDNN's own words

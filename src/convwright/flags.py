@@ -15,7 +15,7 @@ from convwright.core.dtype import Arithmetic, DType, permitted_arithmetic
 from convwright.core.policy import Policy
 
 deterministic = torch_api.deterministic
-# NVIDIA's libraries read it when they are loaded, and then use no TF32 whatever they are told.
+# NVIDIA's libraries read it when they are loaded, and then use no TF32 whatever the flags allow.
 _without_tf32 = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
 
 
@@ -94,12 +94,12 @@ def with_matmul_tf32(compute: Callable[..., Tensor], allowed: bool) -> Callable[
 
 
 def against_cudnn() -> str | None:
-    """What is said where PyTorch is told to compute on a GPU without cuDNN."""
+    """The sentence if a flag keeps PyTorch from using cuDNN; None otherwise."""
     return None if torch_api.cudnn_enabled() else "torch.backends.cudnn.enabled says that cuDNN is switched off"
 
 
 def onednn_enabled() -> bool:
-    """False where PyTorch is told to compute convolutions on a CPU without oneDNN."""
+    """Whether PyTorch may use oneDNN for convolutions on a CPU."""
     return torch_api.onednn_enabled()
 
 

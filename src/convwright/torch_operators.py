@@ -58,7 +58,7 @@ FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
 }
-# These are told the dimensions of a row, and take ``keepdim`` and ``out``.
+# Each takes the dimensions of a row, ``keepdim`` and ``out``.
 REDUCTIONS: Mapping[str, Callable[..., Tensor]] = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
 
 

@@ -112,7 +112,7 @@ def _problem(problem: ConvProblem, tensors: Mapping[str, GraphTensor], *, sized:
         (_boolean(epilogue.bias), "bias"),
         (_boolean(epilogue.activation is Activation.RELU), "relu"),
     ]  # fmt: skip
-    return "{\n" + "".join(f"    {value}, /* {told} */\n" for value, told in lines) + "}"
+    return "{\n" + "".join(f"    {value}, /* {comment} */\n" for value, comment in lines) + "}"
 
 
 def _graph_tensors(problem: ConvProblem) -> dict[str, GraphTensor]:

@@ -106,10 +106,10 @@ def _commit() -> str | None:
 
 
 def _driver() -> str | None:
-    told = Path("/proc/driver/nvidia/version")
-    if not told.exists():
+    path = Path("/proc/driver/nvidia/version")
+    if not path.exists():
         return driver_version(library())
-    words = told.read_text().splitlines()[0].split()
+    words = path.read_text().splitlines()[0].split()
     return next((word for word in words if word.replace(".", "").isdigit() and "." in word), None)
 
 

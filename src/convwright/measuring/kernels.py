@@ -77,19 +77,19 @@ def _launch(event: Mapping[str, Any]) -> tuple[int, float]:
 
 
 def _kernel(event: Mapping[str, Any]) -> Kernel:
-    told = event.get("args", {})
+    arguments = event.get("args", {})
     return Kernel(
         name=event["name"],
-        grid=_size(told.get("grid")),
-        block=_size(told.get("block")),
-        registers=told.get("registers per thread"),
-        shared_bytes=told.get("shared memory"),
+        grid=_size(arguments.get("grid")),
+        block=_size(arguments.get("block")),
+        registers=arguments.get("registers per thread"),
+        shared_bytes=arguments.get("shared memory"),
         duration_us=event.get("dur"),
     )
 
 
-def _size(told: Sequence[int] | None) -> Size | None:
-    if told is None:
+def _size(sizes: Sequence[int] | None) -> Size | None:
+    if sizes is None:
         return None
-    x, y, z = told
+    x, y, z = sizes
     return x, y, z

@@ -89,8 +89,8 @@ def fit_transfer(
     """A model of ``device`` from problems measured there. If the reference device's times will be predicted later, they
     must be predicted here too, by a model that has not seen these problems: measured ones are too accurate."""
     rows, reference_us = problems.inputs()
-    names, told = problems.names(features, estimates), dict(versions or {}) | {"reference": reference}
+    names, known = problems.names(features, estimates), dict(versions or {}) | {"reference": reference}
     model = fit_time_model(
-        rows, reference_us, measured_us, groups, device=device, names=names, versions=told, settings=settings
+        rows, reference_us, measured_us, groups, device=device, names=names, versions=known, settings=settings
     )
     return TransferModel(reference, model)

@@ -70,7 +70,7 @@ def _check(name: str, value: int, problem: ConvProblem) -> None:
 
 
 def _with_free_output(parts: dict[str, str], sizes: Mapping[str, int], problem: ConvProblem) -> dict[str, str]:
-    """Without the output's sizes where the input's are known; a padding that only they told is written out."""
+    """Without the output's sizes where the input's are known; a padding that follows only from them is written out."""
     axes = AXES[problem.rank]
     outputs, inputs = ([part + axis for axis in axes] for part in "oi")
     if not any(name in parts for name in outputs) or not any(name in parts or name in sizes for name in inputs):

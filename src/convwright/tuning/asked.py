@@ -45,7 +45,7 @@ def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy)
     about.sort(key=lambda refusal: refusal.id != algorithm)  # an exact match first
     for refusal in about or [refusal for refusal in refused if _is_kind_of(refusal.id, algorithm)]:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {refusal.reason}")
-    if (reason := _reason_elsewhere(algorithm, problem, device, policy)) is not None:
+    if (reason := _reason_if_absent(algorithm, problem, device, policy)) is not None:
         raise Refused(f"{algorithm} cannot compute {problem.key}: {reason}")
     if configurations := _configurations(algorithm, candidates):
         raise BadInput(f"{algorithm!r} is not a configuration here; for this problem there are {configurations}")
@@ -73,8 +73,8 @@ def _is_kind_of(offered: str, asked: str) -> bool:
     (True, False)
     """
     name = offered.partition("[")[0]
-    told = name.removeprefix(f"{asked.partition('[')[0]}-").removesuffix("-packed")
-    return told != name.removesuffix("-packed") and told in _ARITHMETICS
+    arithmetic = name.removeprefix(f"{asked.partition('[')[0]}-").removesuffix("-packed")
+    return arithmetic != name.removesuffix("-packed") and arithmetic in _ARITHMETICS
 
 
 def is_called(offered: str, asked: str) -> bool:
@@ -111,7 +111,7 @@ def _rewritten(algorithm: str, problem: Problem, device: DeviceFacts, policy: Po
     raise Refused(f"{algorithm} cannot compute {problem.key}: {here}")
 
 
-def _reason_elsewhere(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> str | None:
+def _reason_if_absent(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> str | None:
     """Why an algorithm of another direction cannot serve; None if no direction has an algorithm of that name."""
     if not isinstance(problem, ConvProblem) or problem.dtype.narrow:
         return None  # these kinds have only one direction

@@ -200,8 +200,8 @@ def _had_us(stamps: Iterable[str], mode: Mode) -> float:
     >>> _had_us(["triton 3.6", "within µs: 2000000"], Mode.FULL), _had_us([], Mode.QUICK)
     (2000000, 200000.0)
     """
-    told = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))
-    return next((int(budget) for budget in told if budget.isdecimal()), BUDGETS_US[mode])
+    budgets = (stamp.removeprefix(_WITHIN) for stamp in stamps if stamp.startswith(_WITHIN))
+    return next((int(budget) for budget in budgets if budget.isdecimal()), BUDGETS_US[mode])
 
 
 def permission(policy: Policy, workspace: str) -> str:

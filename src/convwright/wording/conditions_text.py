@@ -84,13 +84,13 @@ def conditions_lines(
     torch 2.13.0 · 2 threads
     """
     every = [each.conditions for each in measured] if measured else [present] if present else []
-    told = values_of(_worded(dict(known)) for known in every)
-    where, tf32 = _labelled(told, ["device"] if device else []), _labelled(told, ["tf32"])
-    versions = _labelled(told, _WITH)
+    values = values_of(_worded(dict(known)) for known in every)
+    where, tf32 = _labelled(values, ["device"] if device else []), _labelled(values, ["tf32"])
+    versions = _labelled(values, _WITH)
     if not measured:
-        return _packed(["nothing was measured", *where, *tf32, *versions], width) if told else []
-    how = [*where, *_when(measured, told), *_labelled(told, ["cache"]), *_samples(measured), *tf32]
-    state = [*_clock(told), *_labelled(told, ["throttle_reasons"])]
+        return _packed(["nothing was measured", *where, *tf32, *versions], width) if values else []
+    how = [*where, *_when(measured, values), *_labelled(values, ["cache"]), *_samples(measured), *tf32]
+    state = [*_clock(values), *_labelled(values, ["throttle_reasons"])]
     return [*_packed([*how, *state], width), *_packed(versions, width)]
 
 
@@ -128,9 +128,9 @@ def _worded(known: Mapping[str, str]) -> Conditions:
     return tuple(words.items())
 
 
-def _when(measured: Sequence[Measured], told: Mapping[str, Sequence[str]]) -> list[str]:
+def _when(measured: Sequence[Measured], values: Mapping[str, Sequence[str]]) -> list[str]:
     """From when the times are, and whether earlier searches took them."""
-    dates, remembered = sorted(told.get("date", ())), sum(each.remembered for each in measured)
+    dates, remembered = sorted(values.get("date", ())), sum(each.remembered for each in measured)
     earlier = "" if not remembered else "remembered" if remembered == len(measured) else "in part remembered"
     days = f"measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else ""
     said = ", ".join(part for part in (days, earlier) if part)
@@ -142,8 +142,8 @@ def _samples(measured: Sequence[Measured]) -> list[str]:
     return [f"{_span(counts)} samples, 95 % intervals"] if counts else []
 
 
-def _clock(told: Mapping[str, Sequence[str]]) -> list[str]:
-    clocks = [int(value) for value in told.get("sm_clock_mhz", ()) if value.isdigit()]
+def _clock(values: Mapping[str, Sequence[str]]) -> list[str]:
+    clocks = [int(value) for value in values.get("sm_clock_mhz", ()) if value.isdigit()]
     return [f"SM {_span(clocks)} MHz"] if clocks else []
 
 
@@ -151,8 +151,8 @@ def _span(figures: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys((str(min(figures)), str(max(figures)))))
 
 
-def _labelled(told: Mapping[str, Sequence[str]], names: Iterable[str]) -> list[str]:
-    return [f"{_LABELS[name]}{either(told[name])}" for name in names if name in told]
+def _labelled(values: Mapping[str, Sequence[str]], names: Iterable[str]) -> list[str]:
+    return [f"{_LABELS[name]}{either(values[name])}" for name in names if name in values]
 
 
 def _tf32(found: Findings) -> Conditions:

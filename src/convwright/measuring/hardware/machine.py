@@ -131,8 +131,8 @@ def with_rates_of(known: DeviceFacts, live: DeviceFacts) -> DeviceFacts:
 
 def _highest_clock_mhz(index: int, live: Any) -> int | None:
     """The highest clock from NVML. CUDA's value, in kHz and not in every PyTorch, is exceeded by GeForce cards."""
-    told = getattr(live, "clock_rate", 0) // 1000
-    return gpu_of(f"cuda:{index}").highest_sm_clock_mhz or told or None
+    from_cuda = getattr(live, "clock_rate", 0) // 1000
+    return gpu_of(f"cuda:{index}").highest_sm_clock_mhz or from_cuda or None
 
 
 def _memory_bytes() -> int | None:

@@ -117,8 +117,8 @@ def driver_version(nvml: Any) -> str | None:
     if nvml is None:
         return None
     text = ctypes.create_string_buffer(_VERSION_BYTES)
-    told = nvml.nvmlSystemGetDriverVersion(text, c_uint(_VERSION_BYTES)) == _SUCCESS
-    return text.value.decode(errors="replace") if told else None
+    answers = nvml.nvmlSystemGetDriverVersion(text, c_uint(_VERSION_BYTES)) == _SUCCESS
+    return text.value.decode(errors="replace") if answers else None
 
 
 @lru_cache(maxsize=1)

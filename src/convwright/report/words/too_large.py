@@ -21,7 +21,7 @@ def too_large_sentence(problem: Problem, device: DeviceFacts) -> str | None:
 
 
 def print_too_large(named: Iterable[tuple[str, ConvProblem]], device: DeviceFacts, console: Console) -> None:
-    """A line for those that are, with their names."""
-    told = [(name, reason) for name, problem in named if (reason := only_in_parts(problem, device)) is not None]
-    for line in grouped(told):
+    """A line for each reason, with the names of its problems."""
+    reasons = [(name, reason) for name, problem in named if (reason := only_in_parts(problem, device)) is not None]
+    for line in grouped(reasons):
         console.print(Text(f"{line}.", style="yellow"), soft_wrap=True)
