@@ -22,9 +22,9 @@ def test_a_picture_names_what_runs(seed: int, tmp_path: Path) -> None:
         assert f"<!-- {name} -->" in text
 
 
-def test_a_picture_needs_a_known_ending(tmp_path: Path) -> None:
+def test_a_picture_needs_a_known_ending_and_a_folder(tmp_path: Path) -> None:
     placement = place(*random_instance(1, streams=False, once=True, tight=False), explain=False)
     with pytest.raises(BadInput, match=r"^a picture is a file that ends in \.png, \.svg, \.pdf, got '.*plan\.txt'$"):
         draw(placement, tmp_path / "plan.txt")
     with pytest.raises(BadInput, match=r"^there is no folder '.*none' for the picture 'plan\.png': make it first$"):
-        draw(found, tmp_path / "none" / "plan.png")
+        draw(placement, tmp_path / "none" / "plan.png")
