@@ -14,7 +14,8 @@ from convwright.errors import BadInput
 # More than any size has. Python itself refuses to read very long numbers, in other words.
 MOST_DIGITS = 18
 
-_ONE = re.compile(r"(?<![\w.,])1 (thread|distinct problem|problem|candidate|suggestion|observation|row|other value)s\b")
+_NOUNS = "thread|distinct problem|problem|candidate|suggestion|observation|row|layer|other value"
+_ONE = re.compile(rf"(?<![\w.,])1 ({_NOUNS})s\b")
 
 _Member = TypeVar("_Member", bound=StrEnum)
 

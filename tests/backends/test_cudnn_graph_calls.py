@@ -69,9 +69,9 @@ def test_what_the_epilogue_needs_is_asked_for(calls: list[tuple[object, ...]]) -
     problem = plan.candidate.problem
     x, w, z = (empty(spec, "cpu") for spec in (problem.x, problem.w, problem.y))
     bias = torch.zeros(problem.k)
-    with pytest.raises(BadInput, match="needs `residual`"):
+    with pytest.raises(BadInput, match="needs the operand `residual`"):
         plan(x, w, bias)
-    with pytest.raises(BadInput, match="needs `bias`"):
+    with pytest.raises(BadInput, match="needs the operand `bias`"):
         plan(x, w, residual=z)
     plan(x, w, bias, z)
     assert len(calls) == 1

@@ -67,4 +67,4 @@ def test_bf16_has_no_engine_where_the_device_has_no_bf16(name: str) -> None:
 def test_an_empty_list_is_a_refusal(name: str) -> None:
     (refusal,) = graph.candidates(ConvProblem.parse(f"{LAYER} dt:bf16 tag:nhwc"), profile(name), Policy())
     assert isinstance(refusal, Refusal)
-    assert refusal.reason == "cuDNN proposes no engine"
+    assert refusal.reason == "cuDNN proposes no engine for this problem"

@@ -85,7 +85,7 @@ def test_what_the_copy_engine_cannot_bring_is_refused() -> None:
 def test_other_architectures_have_no_such_engine() -> None:
     for architecture in ("sm_80", "sm_89", "sm_100"):
         device = replace(A100, architecture=architecture)
-        assert f"copy engine of sm_90, {device.name} is {architecture}" in refusal(LAYER, device)
+        assert f"copy engine of sm_90, got {device.name} ({architecture})" in refusal(LAYER, device)
 
 
 @not_interpreted

@@ -246,7 +246,7 @@ def test_a_predicted_plan_is_printed_again_and_does_not_run(run: Run, device: st
         (("run", "engine", "--device", "cpu", "--trust-kernels"), "engine was saved without compiled kernels"),
         (
             ("run", "nothing"),
-            "there is no folder 'nothing': `convwright optimize TARGET --out FOLDER` writes an engine",
+            "there is no folder 'nothing': `convwright optimize TARGET --out FOLDER`, or `engine.save(folder)`, writes",
         ),
         (("run", "models.py"), "'models.py' is a file, and an engine is a folder"),
         (("run", "engine/plan.json"), "'engine/plan.json' is a file of an engine: name its folder, 'engine'"),

@@ -331,7 +331,7 @@ def test_another_programs_database_is_refused(run: Run, path: Path) -> None:
         database.execute("CREATE TABLE songs (name TEXT)")
     code, out, err = run("show")
     assert (code, out) == (2, "")
-    assert "(its tables are songs); name another path, by CONVWRIGHT_STORE or --store" in err
+    assert "(its tables are songs); name another path, by CONVWRIGHT_STORE, --store or `store`" in err
 
 
 def test_options_belong_behind_the_verb(run: Run, path: Path) -> None:

@@ -171,7 +171,7 @@ def test_links_are_read_and_never_written_through(folder: Path, tmp_path: Path) 
     (other / "plan.json").unlink()
     os.mkfifo(other / "plan.json")
     assert "is not a file" in check(other)
-    assert "holds no plan.json" in check(tmp_path / "nowhere")
+    assert "there is no folder" in check(tmp_path / "nowhere")
 
 
 def test_a_plan_for_something_else_is_refused_or_made_anew(folder: Path) -> None:

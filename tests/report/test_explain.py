@@ -175,10 +175,10 @@ def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
 def test_where_nothing_was_measured_on_a_cpu_it_says_that_calls_never_search() -> None:
     sections = told([Finding(candidate(TORCH)), Finding(candidate(GEMM))])
     assert sections[RUNS].splitlines() == [
-        "The fastest is unknown: nothing was measured under the present versions.",
-        "A time that other work on the machine disturbed does not count. Measure again.",
         "On a CPU conv2d never searches: it runs PyTorch's own call unless `find` or `tune` has found a candidate that "
         "is surely 10 % faster.",
+        "The fastest is unknown: nothing was measured under the present versions.",
+        "A time that other work on the machine disturbed does not count. Measure again.",
     ]
     assert sections[NEVER] == "torch/default, reference/gemm"
     assert "Where this is from" not in sections

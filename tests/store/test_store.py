@@ -331,7 +331,7 @@ def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    hint = "; name another path, by CONVWRIGHT_STORE or --store"
+    hint = "; name another path, by CONVWRIGHT_STORE, --store or `store`"
     for path, cause in (
         (tmp_path, "it is a folder"),
         (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is not a folder"),
@@ -355,7 +355,7 @@ def test_only_the_last_folder_is_made(tmp_path: Path) -> None:
     with Store.open(path) as store:
         assert store.note == (
             f"findings are kept in memory only, since {path} cannot be used: its folder {path.parent} cannot be made: "
-            f"{tmp_path / 'missing'} does not exist; name another path, by CONVWRIGHT_STORE or --store"
+            f"{tmp_path / 'missing'} does not exist; name another path, by CONVWRIGHT_STORE, --store or `store`"
         )
     assert not (tmp_path / "missing").exists()
 

@@ -62,11 +62,12 @@ def run(
     from convwright import torch_api
     from convwright.engine.buckets.bucketed import BucketedEngine
     from convwright.engine.loaded import load, saved_plan
+    from convwright.engine.saving.saved import check_is_engine
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
     from convwright.wording.pictures import picture_path
 
-    check_is_folder(folder)
+    check_is_engine(folder)
     if picture is not None:
         picture_path(picture)
     if out is not None:
@@ -102,21 +103,6 @@ def run(
             found.write_trace(trace)
         if profile:
             print(f"\n{found}")
-
-
-def check_is_folder(folder: Path) -> None:
-    """Refuse what is no folder of an engine, with what to name instead."""
-    if folder.is_dir():
-        return
-    if not folder.exists():
-        raise BadInput(
-            f"there is no folder {str(folder)!r}: `convwright optimize TARGET --out FOLDER` writes an engine"
-        )
-    if (folder.parent / "plan.json").is_file():
-        raise BadInput(f"{str(folder)!r} is a file of an engine: name its folder, {str(folder.parent)!r}")
-    raise BadInput(
-        f"{str(folder)!r} is a file, and an engine is a folder: `convwright optimize` writes one, with --out"
-    )
 
 
 def _time_sentence(timing: Timing) -> str:

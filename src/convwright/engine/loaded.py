@@ -38,6 +38,7 @@ from convwright.engine.saving.saved import (
     PREDICTED,
     VERSION,
     WEIGHTS,
+    check_is_engine,
     checksum,
     digest,
     fingerprints,
@@ -222,6 +223,7 @@ def _kernels(folder: Path, plan: Mapping[str, Any], read: Collection[Blueprint],
 
 def _plan(folder: Path) -> dict[str, Any]:
     path = folder / PLAN
+    check_is_engine(folder)
     try:
         plan = strict_json.loads(_bytes(folder, PLAN))
     except JsonError as error:

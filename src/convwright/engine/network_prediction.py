@@ -11,6 +11,7 @@ from convwright.core.finding import Interval
 from convwright.core.record import Record
 from convwright.engine.planning.forecast_times import Basis
 from convwright.engine.planning.step_text import table
+from convwright.naming import singular
 from convwright.notebook import html
 
 _HEADINGS = ("layer", "runs", "µs", "between", "known", "result bytes", "workspace bytes")
@@ -58,7 +59,7 @@ class NetworkPrediction(Record):
         return f"<NetworkPrediction: {len(self.layers)} layers on {self.device}, {self.time_us.value:,.0f} µs>"
 
     def __str__(self) -> str:
-        head = f"{self.device} · {len(self.layers)} layers · predicted, nothing ran"
+        head = singular(f"{self.device} · {len(self.layers)} layers · predicted, nothing ran")
         rows = [_row(layer) for layer in self.layers]
         return "\n".join((head, table(_HEADINGS, rows, numbers=(2, 3, 5, 6)), "", *sentences(self)))
 

@@ -59,12 +59,12 @@ def _without_winner(found: Findings) -> tuple[str, ...]:
         if any(verdict.allowed for verdict in found.verdicts):
             return (f"The fastest is unknown: PyTorch's own call was not measured. {_DISTURBED}",)
         return ("Nothing that was measured is allowed.",)
-    lines = ["The fastest is unknown: nothing was measured under the present versions."]
-    if found.device.present:
-        lines.append(f"{_DISTURBED} Measure again.")
-        if found.problem.kind == "conv" and not found.problem.dtype.narrow:
-            lines.append(_CALLS_ON_A_CPU if found.device.kind == "cpu" else _CALLS_ON_A_GPU)
-    return tuple(lines)
+    unknown = "The fastest is unknown: nothing was measured under the present versions."
+    if not found.device.present:
+        return (unknown,)
+    calls = _CALLS_ON_A_CPU if found.device.kind == "cpu" else _CALLS_ON_A_GPU
+    is_called = found.problem.kind == "conv" and not found.problem.dtype.narrow
+    return (*((calls,) if is_called else ()), unknown, f"{_DISTURBED} Measure again.")
 
 
 def _margin(won: Verdict, found: Findings) -> Iterable[str]:

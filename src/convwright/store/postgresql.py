@@ -33,7 +33,7 @@ _PATIENCE: dict[str, Any] = {
 }
 # An interrupted statement is repeated once after this pause: a restarted server needs a moment.
 _PAUSE_S = 0.25
-_ANOTHER = "name another database, by CONVWRIGHT_STORE or --store"
+_ANOTHER = "name another database, by CONVWRIGHT_STORE, --store or `store`"
 _MOST_NAMES = 5
 
 # Tables and views in the schema where unqualified names are found, without those of extensions.

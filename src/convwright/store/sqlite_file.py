@@ -24,7 +24,7 @@ if sys.platform != "win32":
 
 BUSY_TIMEOUT_S = 30.0
 IRREGULAR = "no regular file, but a pipe or a device"
-_ANOTHER = "name another path, by CONVWRIGHT_STORE or --store"
+_ANOTHER = "name another path, by CONVWRIGHT_STORE, --store or `store`"
 
 # The first bytes of every SQLite file.
 _MAGIC = b"SQLite format 3\x00"

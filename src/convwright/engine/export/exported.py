@@ -44,15 +44,19 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
         if (why := why_uncallable(model, example, first_line(error))) is not None:
             raise BadInput(
                 f"the model cannot be called with the example: {why.rstrip('.')}; `example` is a tensor, or a tuple of "
-                "the model's arguments"
+                f"the model's arguments{_got(example)}"
             ) from error
         raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error
     network, nesting = _network(program, tensors), program.call_spec.out_spec
-    if not network.graph.nodes:
-        raise Refused("the model computes nothing from the example, so there is nothing to plan")
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
     own = set(_own(program.graph_signature).values())
     return Exported(network, structure_of(places), tuple(name for name in network.graph.constants if name in own))
+
+
+def _got(example: tuple[Any, ...]) -> str:
+    """A list or a dict in place of a tuple of arguments."""
+    is_one = len(example) == 1 and not isinstance(example[0], Tensor)
+    return f", got a {type(example[0]).__name__}" if is_one else ""
 
 
 def _why(error: Exception) -> str:

@@ -44,7 +44,7 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     copies = sum(step.name.startswith("copy of ") for step in steps)
     convolutions = sum(isinstance(step.operation, ConvProblem) for step in steps)
     unmeasured = sum(not _is_measured(step) for step in steps)
-    yield f"{len(steps)} steps, {convolutions} of them convolutions and {copies} copies"
+    yield f"{len(steps)} steps, {convolutions} of them convolutions and {copies} {'copy' if copies == 1 else 'copies'}"
     yield f"the engine: {expected(assignment)} expected, the sum of its steps"
     if unmeasured:
         yield f"{unmeasured} of them were not measured: ≥ marks the least time that the device needs"

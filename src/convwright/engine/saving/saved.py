@@ -66,6 +66,22 @@ def folder_of(given: Path | str) -> Path:
     return Path(given)
 
 
+def check_is_engine(folder: Path) -> None:
+    """Refuse a path that is no folder, with the path to name instead."""
+    if folder.is_dir():
+        return
+    if not folder.exists():
+        raise BadInput(
+            f"there is no folder {str(folder)!r}: `convwright optimize TARGET --out FOLDER`, or `engine.save(folder)`, "
+            "writes an engine"
+        )
+    if (folder.parent / PLAN).is_file():
+        raise BadInput(f"{str(folder)!r} is a file of an engine: name its folder, {str(folder.parent)!r}")
+    raise BadInput(
+        f"{str(folder)!r} is a file, and an engine is a folder: `convwright optimize` writes one, with --out"
+    )
+
+
 def check_folder(folder: Path) -> None:
     """Make the folder of an engine, or refuse one that cannot be made or written."""
     try:
@@ -73,7 +89,8 @@ def check_folder(folder: Path) -> None:
     except FileExistsError:
         raise BadInput(f"an engine is written to a folder, and {str(folder)!r} is a file") from None
     except OSError as error:
-        raise BadInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise BadInput(f"the folder {str(folder)!r} cannot be made: {why}; choose another folder") from error
     try:
         with TemporaryFile(dir=folder):
             pass
