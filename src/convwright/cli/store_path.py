@@ -28,7 +28,7 @@ StorePath = Annotated[
 
 
 def asked_for(given: str | None, *, new: bool = False, reads: bool = False) -> AbstractContextManager[Store | None]:
-    """The store that is ``given``, as ``opened`` opens it; None, which stands for the process's own, without one."""
+    """The store at ``given``, opened by ``opened``. Without one it is None, and the process's own store is used."""
     return nullcontext(None) if given is None else opened(given, new=new, reads=reads)
 
 

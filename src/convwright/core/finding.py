@@ -90,9 +90,9 @@ class KindError(Record):
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio(Record):
-    """A call's device time divided by that of PyTorch's own call ``own``, round by round in ``rounds`` rounds of one
-    run, so that slowdowns common to both cancel. ``packing_ratio`` counts the packing of the weight as well, where the
-    candidate packs."""
+    """The device time of a call divided by the time of PyTorch's own call ``own``. Both ran in each of ``rounds``
+    rounds, so that a slowdown of both cancels. ``packing_ratio`` also counts the packing of the weight, if the
+    candidate packs it."""
 
     own: str
     ratio: Interval

@@ -1,4 +1,4 @@
-"""Numbers in int8: whole numbers from -127 to 127, each of which stands for itself times a scale."""
+"""Numbers in int8: a whole number from -127 to 127 times a scale."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def rounded(x: Tensor, scale: Tensor) -> Tensor:
 
 
 def scale_up_to(limit: float) -> Tensor:
-    """The scale for which 127 stands for ``limit``."""
+    """The scale at which 127 represents ``limit``."""
     return torch.tensor(max(limit / LARGEST, _LEAST_SCALE), dtype=torch.float32)
 
 
 def weight_in_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight (K, …) in int8, and for each output channel the scale for which 127 stands for its largest element.
+    """A weight (K, …) in int8, and for each output channel the scale at which 127 represents its largest element.
 
     >>> whole, scale = weight_in_int8(torch.tensor([[[1.0, -0.5]], [[0.0, 1270.0]]]))
     >>> whole.tolist(), scale.tolist()

@@ -48,8 +48,8 @@ class Findings:
 
     @property
     def paired(self) -> PairedRatio | None:
-        """The choice's time divided by that of PyTorch's own call, from rounds of one run in which both ran; None where
-        there were none."""
+        """The choice's time divided by the time of PyTorch's own call, from rounds in which both ran. None if there
+        were no such rounds."""
         chosen = self.choice.measurement if self.choice is not None else None
         if chosen is None or chosen.paired is None or self.baseline is None:
             return None

@@ -31,7 +31,7 @@ def without_reports() -> Iterator[None]:
 
 
 def _no_record(record: logging.LogRecord) -> bool:
-    return record.levelno < logging.WARNING  # whoever turned on less than a warning wants to see it
+    return record.levelno < logging.WARNING  # the user asked for a finer level than warnings
 
 
 class _WithoutGraphs:
