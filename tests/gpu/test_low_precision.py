@@ -171,7 +171,7 @@ def test_a_plan_takes_tensors_of_int8(live: DeviceFacts) -> None:
     given = operands(problem, Kind.NORMAL, "cuda")
     y = ready(given[Role.X], ready.prepare(given[Role.W]), given[Role.BIAS])
     assert torch.equal(y.cpu(), exactly(problem, given))
-    with pytest.raises(cw.BadInput, match=r"`cw\.plan` makes ready"):
+    with pytest.raises(cw.BadInput, match=r"use `cw\.plan` for this dtype"):
         cw.conv2d(given[Role.X], given[Role.W], padding=1)
 
 

@@ -34,7 +34,7 @@ def with_workspace(x: Tensor, w: Tensor) -> Choice:
 def test_a_shortage_inside_a_capture_leaves_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = torch.randn(4, 32, 28, 28, device="cuda"), torch.randn(48, 32, 3, 3, device="cuda")
     chosen = with_workspace(x, w)
-    monkeypatch.setattr(Session, "answer", lambda *_: Answer(chosen, chosen))
+    monkeypatch.setattr(Session, "answer", lambda *_, **__: Answer(chosen, chosen))
 
     def workspace(nbytes: int, device: torch.device) -> Callable[[], Tensor]:
         give = workspaces.workspace(nbytes, device)
