@@ -18,6 +18,7 @@ from convwright.core.problem import ConvProblem
 from convwright.report import plot
 from convwright.report.benchmarks import under_way as bench_run
 from convwright.report.benchmarks.result import Result
+from convwright.wording import pictures
 
 Command = Callable[..., tuple[int, str, str]]
 PROBLEM = "ic2ih6oc2kh3"
@@ -292,12 +293,10 @@ def test_an_algorithm_that_is_refused_for_some_rows_is_no_mistake(run: Command, 
 
 
 def test_without_matplotlib_it_is_said_first(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     code, out, err = run(PROBLEM, *HEURISTIC, "--sweep", "ih=6,8", "--plot", tmp_path / "a.png")
     assert (code, out) == (2, "")
-    assert err == (
-        "convwright: plots are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'\n"
-    )
+    assert err == ("convwright: pictures need matplotlib, which is not installed: pip install 'convwright[plot]'\n")
 
 
 MISTAKES = [
@@ -327,7 +326,7 @@ MISTAKES = [
     ([PROBLEM, "--out", "no/such/folder/a.jsonl"], "cannot be written to: No such file or directory"),
     ([PROBLEM, "--out", "/dev/null"], "results are kept in a regular file, and '/dev/null' is something else"),
     ([PROBLEM, "--plot", "a.png"], "got no --sweep"),
-    ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "ends in .png, .svg, .pdf, got 'a.gif'"),
+    ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "must end in .png, .svg, .pdf, got 'a.gif'"),
     ([PROBLEM, "--plot", "no/such/a.png", "--sweep", "ih=6,8"], "there is no folder 'no/such'"),
     ([PROBLEM, "--algorithms", "reference/gemm"], "without --plot"),
     (
@@ -348,7 +347,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     run: Command, words: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plot, "find_spec", lambda name: name)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: name)
     code, out, err = run(*words, *([] if "--device" in words else ["--device", "cpu"]))
     assert (code, out) == (2, "")
     assert err.startswith("convwright: ")

@@ -253,7 +253,7 @@ def test_a_predicted_plan_is_printed_again_and_does_not_run(run: Run, device: st
         (("run", "."), "holds no plan.json, so it holds no engine"),
         (("run", "engine", "--output", "no/y.npz"), "'no/y.npz' cannot be written: No such file or directory"),
         (("run", "engine", "--output", "/proc/y.npz"), "'/proc/y.npz' cannot be written"),
-        (("run", "engine", "--picture", "a.txt"), "a picture is a file that ends in .png"),
+        (("run", "engine", "--picture", "a.txt"), "the name of a picture must end in .png"),
         (("optimize", "models.py:small", "--dtype", "int8"), "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),

@@ -73,7 +73,7 @@ def test_a_mistake_is_one_sentence(run: Run, tmp_path: Path, before: str, after:
          "--run or --simulate"),
         (("--run", "tcp://127.0.0.1:1"), "job 'archive' cannot run: no model is given for its key 'resnet50': give one "
          "(`models=`, or a table [[model]])"),
-        (("--picture", "s.doc"), "a picture is a file that ends in .png, .svg, .pdf, got 's.doc'"),
+        (("--picture", "s.doc"), "the name of a picture must end in .png, .svg, .pdf, got 's.doc'"),
     ],
 )  # fmt: skip
 def test_options_that_would_be_ignored_are_refused(run: Run, options: tuple[str, ...], said: str) -> None:

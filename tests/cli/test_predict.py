@@ -80,7 +80,7 @@ def test_a_sweep_is_printed_and_drawn(run: Run, tmp_path: Path) -> None:
         (("--sweep", "ih=8:9", "--explain"), "--explain is about one problem, --sweep about several"),
         (("--algorithm", "cudnn/gemm"), "--algorithm says which candidate is explained: give --explain too"),
         (("--model", "nowhere.npz"), "nowhere.npz cannot be read as a time model"),
-        (("--sweep", "ih=8:9", "--plot", "a.txt"), "a plot is a file that ends in .png, .svg, .pdf, got 'a.txt'"),
+        (("--sweep", "ih=8:9", "--plot", "a.txt"), "the name of a picture must end in .png, .svg, .pdf, got 'a.txt'"),
         (("--objective", "beauty"), "objective must be one of"),
     ],
 )

@@ -111,5 +111,5 @@ def test_a_memory_report_counts_what_is_there_and_is_drawn(tmp_path: Path) -> No
     assert f"weights: {report.weights:,} bytes" in str(report)
     report.draw(tmp_path / "memory.png")
     assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(BadInput, match="a picture is a file that ends in"):
+    with pytest.raises(BadInput, match="the name of a picture must end in"):
         report.draw(tmp_path / "memory.txt")

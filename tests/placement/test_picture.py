@@ -24,7 +24,7 @@ def test_a_picture_names_what_runs(seed: int, tmp_path: Path) -> None:
 
 def test_a_picture_needs_a_known_ending_and_a_folder(tmp_path: Path) -> None:
     placement = place(*random_instance(1, streams=False, once=True, tight=False), explain=False)
-    with pytest.raises(BadInput, match=r"^a picture is a file that ends in \.png, \.svg, \.pdf, got '.*plan\.txt'$"):
+    with pytest.raises(BadInput, match=r"^the name of a picture must end in \.png, \.svg, \.pdf, got '.*plan\.txt'$"):
         draw(placement, tmp_path / "plan.txt")
-    with pytest.raises(BadInput, match=r"^there is no folder '.*none' for the picture 'plan\.png': make it first$"):
+    with pytest.raises(BadInput, match=r"^there is no folder '.*none' for the picture 'plan\.png': create it first$"):
         draw(placement, tmp_path / "none" / "plan.png")

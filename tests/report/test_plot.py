@@ -14,8 +14,9 @@ from convwright.errors import BadInput
 from convwright.report.benchmarks.curves import chart
 from convwright.report.benchmarks.result import Outcome, Result
 from convwright.report.fit import fits_of
-from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, check, draw_chart, draw_fits
+from convwright.report.plot import MOST_COLOURS, Chart, Curve, Fit, draw_chart, draw_fits
 from convwright.suites.sweep import Sweep
+from convwright.wording.pictures import picture_path
 from unprivileged import read_only
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is missing")
@@ -155,7 +156,7 @@ def test_one_wide_interval_does_not_stretch_the_axis_and_is_marked(tmp_path: Pat
         assert 800.0 < axes.get_ylim()[1] < 2_000.0
         markers = [line.get_marker() for line in axes.get_lines() if list(line.get_xdata()) == [16.0]]
         assert markers == (["v", "^"] if logarithmic else ["^"]), "no time is below 0"
-        assert "interval beyond the axis" in [text.get_text() for text in axes.get_legend().get_texts()]
+        assert "interval cut off by the axis" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 def test_intervals_of_which_most_are_worthless_do_not_stretch_it_either(tmp_path: Path, figures: list) -> None:
@@ -206,7 +207,7 @@ def test_samples_far_away_do_not_press_the_line_flat(tmp_path: Path, figures: li
     samples = (*((n, 5.0 + 2.0 * n) for n in (10, 30, 40) for _ in range(9)), (10, 24_000.0), (40, 25_000.0))
     draw_fits([Fit("a", samples, Interval(2.0, 1.9, 2.1), 5.0)], tmp_path / "fit.png", title="")
     (axes,) = figures[0].axes
-    assert axes.get_lines()[0].get_label() == "29 samples, 2 of them above"
+    assert axes.get_lines()[0].get_label() == "29 samples, 2 above the axis"
     assert 85.0 < axes.get_ylim()[1] < 130.0
 
 
@@ -230,7 +231,7 @@ def test_the_samples_of_a_fit_are_those_of_the_timing() -> None:
 
 
 def test_what_cannot_be_drawn(tmp_path: Path) -> None:
-    for path, sentence in ((tmp_path / "a.gif", "ends in .png"), (tmp_path / "no" / "a.png", "there is no folder")):
+    for path, sentence in ((tmp_path / "a.gif", "must end in .png"), (tmp_path / "no" / "a.png", "there is no folder")):
         with pytest.raises(BadInput, match=sentence):
             draw_chart(made(), path)
     (tmp_path / "taken.png").mkdir()
@@ -241,14 +242,14 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
 def test_that_a_plot_cannot_be_written_is_known_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "taken.png").mkdir()
     with pytest.raises(BadInput, match="cannot be written to: Is a directory"):
-        check(tmp_path / "taken.png")
+        picture_path(tmp_path / "taken.png")
     with tempfile.TemporaryDirectory() as folder:
         new, old = Path(folder) / "new.png", Path(folder) / "old.png"
         old.touch()
         for path in (new, old):
-            check(path)
+            picture_path(path)
             with read_only(path), pytest.raises(BadInput, match="cannot be written to: Permission denied"):
-                check(path)
+                picture_path(path)
     assert not new.exists()
 
 

@@ -31,11 +31,11 @@ class Plots:
 
     def check(self, rows: Sequence[Row], asked: Asked, *, runs: bool) -> None:
         """Say what cannot be drawn."""
-        from convwright.report.plot import check
+        from convwright.wording.pictures import picture_path
 
         for path in (self.curves, self.fit):
             if path is not None:
-                check(path)
+                picture_path(path)
         if self.curves is not None and not self.sweeps and len(rows) == 1:
             raise BadInput(
                 "--plot draws time against a size that is swept or over the problems of a suite, got one problem and "

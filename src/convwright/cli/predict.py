@@ -122,9 +122,9 @@ def predict(
     if (sweep is not None or explain) and (as_csv or as_markdown or top is not None):
         raise BadInput("--top, --csv and --markdown are of a table of candidates: leave out --sweep and --explain")
     if plot is not None:
-        from convwright.report.plot import check
+        from convwright.wording.pictures import picture_path
 
-        check(plot)
+        picture_path(plot)
     kept = asked_for(path, reads=True)
     with with_tf32(tf32), kept as store:
         if sweep is not None:

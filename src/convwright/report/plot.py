@@ -1,13 +1,10 @@
-"""Drawing: data in, an image file out. matplotlib draws, and is imported only here and only when asked for."""
+"""Charts and fits as image files. matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from math import ceil, inf, isfinite, log10
 from pathlib import Path
 from statistics import median
@@ -16,39 +13,38 @@ from typing import TYPE_CHECKING
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.report.words.amounts import percent_text, readable_time
-from convwright.writable import is_writable
+from convwright.wording.pictures import picture_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matplotlib.axes import Axes
 
-SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#882255", "#7a7a1e")
 MOST_COLOURS = len(_COLOURS)
 _GREY = "#777777"
-# What says in a file of this kind when it was drawn.
+# The metadata field that holds the date of a file of this kind.
 _DATES = {".svg": "Date", ".pdf": "CreationDate"}
-# So many times as high as what is to be seen in it is the drawing of a fit.
+# The height of a fit's axes, in multiples of its highest point.
 _ROOM = 1.3
 _MOST_NAMES = 40
-# The axis of times goes on by this factor beyond all values and most intervals, but by no more than the other.
+# The time axis extends past all values by the first factor times a typical interval, and by the second at most.
 _BEYOND, _MOST_BEYOND = 1.5, 3.0
-# Below this part of an even axis a note stands above its point.
+# A note is above its point if the point is in this lowest part of a linear axis.
 _LOW = 0.1
-# From so many powers of ten on, an axis has ticks at those alone.
+# An axis over more powers of ten than this has ticks at powers of ten only.
 _MANY_DECADES = 3
-# How far apart the points of one row of a suite stand.
+# The distance between the points of one row of a suite.
 _ASIDE = 0.12
-# A legend of more entries than these stands beside the axes, where it covers nothing.
+# A legend with more entries than this is drawn beside the axes, where it covers no points.
 _MOST_INSIDE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Times over what was swept, in microseconds. ``colour`` is a number; ``line`` and ``marker`` are matplotlib's.
+    """Times in microseconds against the swept size.
 
-    ``notes`` stand beside points: (x, y, text).
+    ``colour`` is an index; ``line`` and ``marker`` are matplotlib's. ``notes`` are texts beside points: (x, y, text).
     """
 
     label: str
@@ -62,9 +58,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves in one pair of axes, logarithmic or not. ``caption`` says under which conditions they were measured.
+    """Curves in one pair of axes.
 
-    Where ``names`` are given, what x counts has these.
+    ``logarithmic`` applies to both axes. ``caption`` gives the conditions of the measurement. If ``names`` are given,
+    x is an index into them.
     """
 
     title: str
@@ -77,7 +74,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The samples behind one timing, as (calls, microseconds), and the line that they gave."""
+    """The samples of one timing, as (calls, microseconds), and the line fitted to them."""
 
     label: str
     samples: tuple[tuple[int, float], ...]
@@ -85,32 +82,19 @@ class Fit:
     overhead_us: float | None
 
 
-def check(path: Path) -> None:
-    """Say before anything is measured that it could not be drawn."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadInput(f"a plot is a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
-    if not path.parent.is_dir():
-        raise BadInput(f"there is no folder {str(path.parent)!r} for the plot {str(path)!r}")
-    if path.is_dir() or not is_writable(path if path.exists() else path.parent):
-        reason = os.strerror(errno.EISDIR if path.is_dir() else errno.EACCES)
-        raise BadInput(f"{str(path)!r} cannot be written to: {reason}")
-    if find_spec("matplotlib") is None:
-        raise BadInput("plots are drawn by matplotlib, which is not installed here: pip install 'convwright[plot]'")
-
-
 def draw_chart(chart: Chart, path: Path) -> None:
-    """Every curve with its confidence band. An interval that goes on beyond the axis ends in a triangle."""
+    """Draw every curve with its confidence band. An interval that the axis cuts off ends in a triangle."""
     with _axes(path, 1, chart.title, chart.caption) as (axes,):
         from matplotlib.ticker import MaxNLocator
 
         logarithmic = chart.logarithmic or bool(chart.names)
         shown = _shown(chart, logarithmic=logarithmic)
         for place, curve in enumerate(chart.curves):
-            # Rows of a suite are unrelated: no line joins them, and the points of one row stand side by side.
+            # Rows of a suite are unrelated: no line joins them, and the points of one row are side by side.
             aside = _ASIDE * (place - (len(chart.curves) - 1) / 2) if chart.names else 0.0
             _draw_curve(axes, curve, shown, joined=not chart.names, aside=aside)
-        if any(_is_beyond(each, shown) for curve in chart.curves for each in curve.times_us):
-            axes.plot([], [], color=_GREY, marker="^", markersize=4, linestyle="", label="interval beyond the axis")
+        if any(_is_cut_off(each, shown) for curve in chart.curves for each in curve.times_us):
+            axes.plot([], [], color=_GREY, marker="^", markersize=4, linestyle="", label="interval cut off by the axis")
         if logarithmic:
             axes.set_yscale("log")
         else:
@@ -129,15 +113,15 @@ def draw_chart(chart: Chart, path: Path) -> None:
 
 
 def draw_fits(fits: Sequence[Fit], path: Path, *, title: str, caption: str = "") -> None:
-    """Of each timing the samples, the line through them with its intercept and slope, and the band of its slope."""
+    """Draw the samples of each timing, the fitted line with its intercept and slope, and the slope's interval."""
     with _axes(path, len(fits), title, caption) as every:
         for axes, fit in zip(every, fits, strict=True):
             _draw_fit(axes, fit)
 
 
 def _shown(chart: Chart, *, logarithmic: bool) -> tuple[float, float]:
-    """What the axis of times shows: some more than all values, and as much as most intervals need. A few wide ones do
-    not stretch it."""
+    """The ends of the time axis. They leave room for all values and for intervals of median width, so that a few wide
+    intervals do not stretch the axis."""
     known = [each for curve in chart.curves for each in curve.times_us if each.value > 0 and isfinite(each.value)]
     if not known:
         return 0.0, 1.0
@@ -148,31 +132,31 @@ def _shown(chart: Chart, *, logarithmic: bool) -> tuple[float, float]:
     return (least / below if logarithmic else 0.0), most * above
 
 
-def _is_beyond(interval: Interval, shown: tuple[float, float]) -> bool:
+def _is_cut_off(interval: Interval, shown: tuple[float, float]) -> bool:
     return _is_below(interval, shown) or interval.high > shown[1]
 
 
 def _is_below(interval: Interval, shown: tuple[float, float]) -> bool:
-    """Whether it goes on below an axis that does not end at 0, as no time is less."""
+    """Whether the axis cuts off the lower end. An axis that begins at 0 does not, since no time is negative."""
     return interval.low < shown[0] and shown[0] > 0
 
 
 def _draw_curve(axes: Axes, curve: Curve, shown: tuple[float, float], *, joined: bool, aside: float) -> None:
     colour, values = _COLOURS[curve.colour % MOST_COLOURS], [each.value for each in curve.times_us]
     xs = [x + aside for x in curve.x]
-    # What has neither a line nor a marker is a limit, which is a dash where no line joins it.
+    # A limit has a line and no marker. Without its line it is drawn as a dash.
     line, marker = (curve.line, curve.marker) if joined else ("none", curve.marker or "_")
     axes.plot(
         xs, values, linestyle=line or "none", marker=marker, markersize=4 if marker != "_" else 9, color=colour,
         label=curve.label,
     )  # fmt: skip
-    beyond = [_is_beyond(each, shown) for each in curve.times_us]
+    cut_off = [_is_cut_off(each, shown) for each in curve.times_us]
     low = [max(each.low, shown[0]) for each in curve.times_us]
     high = [min(each.high, shown[1]) for each in curve.times_us]
     if joined:
-        within = [not each for each in beyond]
+        within = [not each for each in cut_off]
         axes.fill_between(xs, low, high, where=within, color=colour, alpha=0.2, linewidth=0)
-    for x, bottom, top, interval, wide in zip(xs, low, high, curve.times_us, beyond, strict=True):
+    for x, bottom, top, interval, wide in zip(xs, low, high, curve.times_us, cut_off, strict=True):
         if joined and not wide:
             continue
         axes.plot([x, x], [bottom, top], color=colour, alpha=0.5, linewidth=1)
@@ -189,13 +173,14 @@ def _draw_curve(axes: Axes, curve: Curve, shown: tuple[float, float], *, joined:
 
 
 def _name(axes: Axes, names: Sequence[str]) -> None:
-    """Evenly spaced names, as many as there is room for."""
+    """Label the x axis with evenly spaced names, as many as fit."""
     shown = range(0, len(names), ceil(len(names) / _MOST_NAMES))
     axes.set_xticks([*shown], labels=[names[place] for place in shown], rotation=90, fontsize=6)
 
 
 def _label_times(axes: Axes, *, logarithmic: bool) -> None:
-    """Ticks with units, at 1, 2 and 5 times powers of ten, or at round figures where the axis shows few of those."""
+    """Label the time axis with units. A logarithmic axis has ticks at 1, 2 and 5 times powers of ten; one over less
+    than a power of ten has ticks at round numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     if logarithmic:
@@ -211,19 +196,19 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
     counts, times_us = [n for n, _ in fit.samples], [time_us for _, time_us in fit.samples]
     top_us = _ROOM * _top_us(fit)
     outside = sum(time_us > top_us for time_us in times_us)
-    above = f", {outside} of them above" if outside else ""
+    above = f", {outside} above the axis" if outside else ""
     axes.plot(counts, times_us, ".", color=_GREY, markersize=3, label=f"{len(counts)} samples{above}")
     slope = fit.call_us
     label = f"{readable_time(slope.value)} a call ± {percent_text(slope)}%"
     if fit.overhead_us is not None:
-        # The slope is known to an interval, and all lines go through the middle of the samples: the band is a bow tie.
+        # Every line in the slope's interval passes through the mean of the samples: the band is a bow tie.
         middle, ends = sum(counts) / len(counts), [0, max(counts)]
         height = fit.overhead_us + slope.value * middle
         low, value, high = ([height + by * (n - middle) for n in ends] for by in (slope.low, slope.value, slope.high))
         axes.plot(ends, value, color=_COLOURS[0], label=f"{label}, intercept {_overhead(fit.overhead_us)}")
-        axes.fill_between(ends, low, high, color=_COLOURS[0], alpha=0.2, linewidth=0, label="95 % of the slope")
+        axes.fill_between(ends, low, high, color=_COLOURS[0], alpha=0.2, linewidth=0, label="95 % interval")
     else:
-        axes.plot([], [], " ", label=f"{label}, no regression: samples of one length")
+        axes.plot([], [], " ", label=f"{label}, no regression: all samples have the same number of calls")
     axes.set_xlim(left=0)
     axes.set_ylim(0, top_us)
     axes.set_title(fit.label, fontsize=8)
@@ -233,8 +218,8 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
 
 
 def _top_us(fit: Fit) -> float:
-    """The end of the line, or the median of the longest samples, whichever is higher: single samples that other work
-    disturbed may lie far above both."""
+    """The end of the line or the median of the longest samples, whichever is higher. Single samples that other work
+    disturbed can be far above both."""
     most = max(n for n, _ in fit.samples)
     longest = median(time_us for n, time_us in fit.samples if n == most)
     return max(longest, (fit.overhead_us or 0.0) + fit.call_us.value * most)
@@ -242,9 +227,9 @@ def _top_us(fit: Fit) -> float:
 
 @contextmanager
 def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence[Axes]]:
-    """Axes side by side, of a figure that is written to ``path`` in the end."""
-    check(path)
-    # Not pyplot: it keeps figures, and looks for a display.
+    """Axes side by side, in a figure that is written to ``path`` when the block ends."""
+    picture_path(path)
+    # pyplot would keep the figure and look for a display.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -257,7 +242,7 @@ def _axes(path: Path, count: int, title: str, caption: str) -> Iterator[Sequence
     figure.suptitle(title, fontsize=9)
     figure.supxlabel(caption, fontsize=6, color=_GREY)
     try:
-        # The same data give the same file: no date stands in it, and what is named in it is named alike.
+        # The same data give the same file: it has no date, and its ids do not depend on a random salt.
         with rc_context({"svg.hashsalt": "convwright"}):
             dated = _DATES.get(path.suffix.lower())
             figure.savefig(path, metadata={dated: None} if dated else {})
@@ -274,5 +259,5 @@ def _legend(axes: Axes) -> None:
 
 
 def _overhead(time_us: float) -> str:
-    """Beyond its calls no sample takes less than nothing: what comes out negative is noise and no figure."""
+    """The intercept as text. A negative one is noise and is not shown."""
     return readable_time(time_us) if time_us >= 0 else "–"
