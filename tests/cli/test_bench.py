@@ -322,9 +322,9 @@ MISTAKES = [
     ([PROBLEM, "--device", "h200", "--budget", "1"], "nothing is measured, so that --budget would be ignored"),
     ([PROBLEM, "--device", "h200", "--mode", "full"], "nothing is measured, so that --mode full would be ignored"),
     (["/"], "the path of a suite's file is needed, and '/' is a folder"),
-    ([PROBLEM, "--resume"], "got no --out"),
+    ([PROBLEM, "--resume"], "--resume continues the file that --out names: give --out too"),
     ([PROBLEM, "--out", "no/such/folder/a.jsonl"], "cannot be written to: No such file or directory"),
-    ([PROBLEM, "--out", "/dev/null"], "results are kept in a regular file, and '/dev/null' is something else"),
+    ([PROBLEM, "--out", "/dev/null"], "results need a regular file, and '/dev/null' is not one"),
     ([PROBLEM, "--plot", "a.png"], "got no --sweep"),
     ([PROBLEM, "--plot", "a.gif", "--sweep", "ih=6,8"], "must end in .png, .svg, .pdf, got 'a.gif'"),
     ([PROBLEM, "--plot", "no/such/a.png", "--sweep", "ih=6,8"], "there is no folder 'no/such'"),
@@ -363,5 +363,5 @@ def test_a_file_of_results_that_is_none(run: Command, tmp_path: Path) -> None:
         code, _, err = run(PROBLEM, *HEURISTIC, "--out", out, "--resume")
         assert code == 2
         assert out.read_text() == text
-        wanted = "holds something else than results" if "benchmark" not in text else "line 2: a line of results is an"
+        wanted = "does not hold benchmark results" if "benchmark" not in text else "line 2: a line of results must be a"
         assert wanted in err

@@ -142,13 +142,13 @@ MISTAKES = [
     ),
     (
         "bench ic3ih8oc4kh3 --mode heuristic --out store.jsonl",
-        "'store.jsonl' holds something else than results, and is left",
+        "'store.jsonl' does not hold benchmark results, and was not changed",
     ),
     (
         "bench ic3ih8oc4kh3 --mode heuristic --out folder",
-        "results are kept in a regular file, and 'folder' is something else",
+        "results need a regular file, and 'folder' is not one",
     ),
-    ("bench ic3ih8oc4kh3 --resume", "--resume goes on with the file that --out names"),
+    ("bench ic3ih8oc4kh3 --resume", "--resume continues the file that --out names: give --out too"),
     ("bench ic3ih8oc4kh3 --sweep iq=1..3", "a sweep is written ih=64..512:*2"),
     ("bench ic3ih8oc4kh3 --limit 0", "--limit takes a finite number above 0, got 0"),
     ("bench folder", "'folder' is a folder"),

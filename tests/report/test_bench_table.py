@@ -49,7 +49,7 @@ def test_what_is_unstable_or_was_not_measured_is_said_below() -> None:
     *_, first, second, summary = printed(200, *RESULTS, shaken, *alike)
     assert first == "1 of 5 rows is unstable and not kept (2 rounds): wait."
     assert second == "layer4, layer5: was not timed: too long"
-    assert ", in which 2 ambiguous rows count as measured, so that it is not sure; " in summary
+    assert " (uncertain: 2 ambiguous rows count as measured); " in summary
 
 
 def test_a_ratio_is_shown_with_what_it_rests_on() -> None:

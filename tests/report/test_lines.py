@@ -35,7 +35,7 @@ def test_what_was_left_half_written_is_taken_away(tmp_path: Path, half: str) -> 
 def test_a_file_of_something_else_stays_as_it_is(tmp_path: Path, text: str) -> None:
     path = tmp_path / "diary.txt"
     path.write_text(text)
-    with pytest.raises(BadInput, match=r"diary.txt' holds something else than results, and is left as it is"):
+    with pytest.raises(BadInput, match=r"diary.txt' does not hold benchmark results, and was not changed"):
         Lines(path)
     assert path.read_text() == text
 
@@ -47,7 +47,7 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path: Path, name: str) 
     path = tmp_path / name  # which is an absolute one itself
     if not path.exists():
         pytest.skip(f"there is no {path} here")
-    with pytest.raises(BadInput, match=rf"^results are kept in a regular file, and '{path}' is something else$"):
+    with pytest.raises(BadInput, match=rf"^results need a regular file, and '{path}' is not one$"):
         Lines(path)
 
 
@@ -55,7 +55,7 @@ def test_the_file_that_stdout_goes_to_is_not_written_to_twice(tmp_path: Path, mo
     path, other = tmp_path / "printed.txt", tmp_path / "results.jsonl"
     with path.open("w") as stdout:
         monkeypatch.setattr(lines, "_STDOUT", stdout.fileno())
-        with pytest.raises(BadInput, match=r"printed.txt' is where the table is printed to: results need another$"):
+        with pytest.raises(BadInput, match=r"^the table is printed to '.*': write the results to another file$"):
             Lines(path)
         Lines(other).add({"benchmark": "a"})
 
@@ -93,7 +93,7 @@ def test_of_a_first_line_without_an_end_no_more_is_read_than_a_line_has(
     file = io.BytesIO(b"\n" * 30 + b"\0" * 1000)
     assert lines._first_line(file) == b"\0" * 100
     (tmp_path / "zeros").write_bytes(file.getvalue())
-    with pytest.raises(BadInput, match="holds something else"):
+    with pytest.raises(BadInput, match="does not hold benchmark results"):
         Lines(tmp_path / "zeros")
 
 

@@ -86,7 +86,7 @@ def test_other_sweeps_and_rows_are_other_colours() -> None:
         "p mb=1: chosen", "p mb=2: chosen", "q mb=1: chosen", "q mb=2: chosen",
     }  # fmt: skip
     assert len({curve.colour for curve in curves}) == 4
-    with pytest.raises(BadInput, match=f"room for {MOST_COLOURS} problems that are swept, got {MOST_COLOURS + 1}"):
+    with pytest.raises(BadInput, match=f"at most {MOST_COLOURS} swept problems, got {MOST_COLOURS + 1}"):
         chart([result(8, "a/fast[x=1]", mb=mb) for mb in range(MOST_COLOURS + 1)], SWEEPS, (), title="", caption="")
 
 

@@ -162,11 +162,9 @@ def test_a_row_without_a_time_says_why() -> None:
     unmeasured = Finding(OWN.candidate, note="was not timed: a call takes 3 s")
     cases = {
         found(unmeasured): "was not timed: a call takes 3 s",
-        found(None, finding("a/b", 1, 2, 3)): "PyTorch's own call is none of the candidates",
-        found(None): "there is no way of computing it here",
-        elsewhere(): (
-            "NVIDIA H200 is not in this machine, so nothing ran; the first candidate should take the least time"
-        ),
+        found(None, finding("a/b", 1, 2, 3)): "PyTorch's own call is not among the candidates",
+        found(None): "no candidate can compute it here",
+        elsewhere(): ("NVIDIA H200 is not in this machine, so nothing ran; the first candidate should be the fastest"),
     }
     for searched, remark in cases.items():
         assert Result.of(asked().record(ROW, searched, 0.5)).remark == remark
@@ -232,7 +230,7 @@ def test_a_summary() -> None:
     assert (summary.failed, summary.not_measured) == (1, 0)
     assert summary.times_faster is not None
     assert summary.times_faster.value == pytest.approx(2 ** (1 / 3))
-    assert ", in which 1 ambiguous row counts as measured, so that it is not sure; worst" in str(summary)
+    assert " (uncertain: 1 ambiguous row counts as measured); worst" in str(summary)
     assert "ambiguous row" not in str(Summary.of(results[:2]))
     assert str(summary).endswith("worst 1.000, PyTorch's own call. 1 failed.")
     assert Summary.of([]).to_json()["times_faster"] is None

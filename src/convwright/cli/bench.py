@@ -132,7 +132,7 @@ def bench(
     with with_tf32(tf32):
         plots.check(suite.rows, asked, runs=runs)
         if resume and out is None:
-            raise BadInput("--resume goes on with the file that --out names, got no --out")
+            raise BadInput("--resume continues the file that --out names: give --out too")
         budget_us = None if budget is None else budget * 1e6
         chosen = asked_for(path, new=True)
         with chosen as named, using(Store.open(None) if fresh else named) as store:

@@ -1,4 +1,4 @@
-"""Results as curves over a sweep or over a suite: PyTorch's own call, the choice, algorithms by name, the limit."""
+"""Curves of benchmark results over a sweep or a suite: PyTorch's own call, the choice, algorithms and the limit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convwright.report.benchmarks.result import Result
 from convwright.report.plot import MOST_COLOURS, Chart, Curve
 from convwright.suites.sweep import Sweep
 
-# One more than there are colours, so that the two together tell more lines apart.
+# 7 markers and 8 colours have no common factor: a pair repeats only after 56 lines.
 _MARKERS = ("s", "^", "v", "D", "P", "X", "<")
 _CHOSEN = "chosen"
-# What stands in a size's place where rows are counted.
+# The name of x if there is no sweep: x is the number of the row.
 _ROW = "row"
 _BRACKETS = re.compile(r"\[[^]]*\]")  # a candidate's configuration
 
@@ -23,20 +23,20 @@ _BRACKETS = re.compile(r"\[[^]]*\]")  # a candidate's configuration
 def chart(
     results: Sequence[Result], sweeps: Sequence[Sweep], algorithms: Sequence[str], *, title: str, caption: str
 ) -> Chart:
-    """Time against the first sweep's values; every row and every combination of the other sweeps has its colour.
+    """Time against the values of the first sweep. Each row has its colour, and so has each combination of the other
+    sweeps' values.
 
-    Without a sweep, time over the rows in their order.
+    Without a sweep, time against the rows in order.
     """
     if not sweeps:
         return _over_rows(results, algorithms, title=title, caption=caption)
     size, groups = sweeps[0].size, _groups(results, sweeps[0].size)
     if len(groups) > MOST_COLOURS:
         raise BadInput(
-            f"a plot has room for {MOST_COLOURS} problems that are swept, got {len(groups)}: sweep fewer sizes, or "
-            "use --limit"
+            f"a plot shows at most {MOST_COLOURS} swept problems, got {len(groups)}: sweep fewer sizes, or use --limit"
         )
     if len(groups) == 1:
-        # A single problem has colours enough for every candidate.
+        # With a single problem, each candidate has its colour.
         curves = [replace(curve, colour=index) for index, curve in enumerate(_curves("", results, size, algorithms))]
         curves = [replace(each, notes=_changes(results, size) if each.label == _CHOSEN else ()) for each in curves]
     else:
@@ -79,7 +79,7 @@ def _curves(name: str, results: Sequence[Result], size: str, algorithms: Sequenc
             yield Curve(name + label, x, known_us, line=line, marker=marker)
 
     yield from curve(_CHOSEN, [result.time_us(result.choice) for result in results], "-", "o")
-    # Dashed above solid: where they are one, both are seen.
+    # A dashed line over a solid one: where they coincide, both are visible.
     yield from curve("PyTorch's own call", [result.time_us(result.baseline) for result in results], "--", "o")
     for index, algorithm in enumerate(algorithms):
         times_us = [result.time_us(algorithm) for result in results]
@@ -88,7 +88,7 @@ def _curves(name: str, results: Sequence[Result], size: str, algorithms: Sequenc
 
 
 def _changes(results: Sequence[Result], size: str) -> tuple[tuple[float, float, str], ...]:
-    """Beside each point at which another candidate begins to win, that candidate."""
+    """The names of winning candidates, each at the first point where it wins."""
     notes, last = [], None
     for result in sorted(results, key=lambda each: _x(each, size)):
         time_us = result.time_us(result.choice)

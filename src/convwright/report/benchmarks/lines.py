@@ -1,4 +1,4 @@
-"""Records in a file, one line of JSON each, kept as soon as they are known."""
+"""A file of records, one line of JSON each. A record is written as soon as it is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convwright import strict_json
 from convwright.errors import BadInput
 
 _STDOUT = 1
-# No line of results is as long; so much is read to see whether a file holds any.
+# Lines of results are shorter. This much is read to find out whether a file holds results.
 _MOST_LINE_BYTES = 1 << 26
 _BLOCK_BYTES = 1 << 16
 
@@ -27,35 +27,35 @@ def as_line(data: Any) -> str:
 
 
 class Lines:
-    """The file at ``path``, to which lines are added, each of which has a ``benchmark``. What a run that was killed
-    left half written is taken away."""
+    """The file at ``path``. Each record has a ``benchmark``. An incomplete last line, left by a killed run, is
+    removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._told():
+        with self._writing():
             _check_kind(path)
             with path.open("ab+") as file:
                 file.seek(0)
                 if not _holds_records(_first_line(file)):
-                    raise BadInput(f"{str(path)!r} holds something else than results, and is left as it is")
+                    raise BadInput(f"{str(path)!r} does not hold benchmark results, and was not changed")
                 _mend(file)
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep one more record."""
-        with self._told(), self.path.open("a", encoding="utf-8") as file:
+        with self._writing(), self.path.open("a", encoding="utf-8") as file:
             file.write(as_line(record) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All records that are there."""
+        """All records of the file."""
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
-            raise BadInput(f"{str(self.path)!r} is no file of results, which is text in UTF-8") from None
+            raise BadInput(f"{str(self.path)!r} is not a file of results: it is not text in UTF-8") from None
         return [self._record(line, number) for number, line in enumerate(lines, start=1) if line.strip()]
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around what writes, which may find no place for it."""
+    def _writing(self) -> Iterator[None]:
+        """Turn an ``OSError`` into ``BadInput``."""
         try:
             yield
         except OSError as error:
@@ -67,30 +67,30 @@ class Lines:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise BadInput(f"{self.path}, line {number}: a line of results is an object in JSON, got {line[:40]!r}")
+            raise BadInput(f"{self.path}, line {number}: a line of results must be a JSON object, got {line[:40]!r}")
         return record
 
 
 def _check_kind(path: Path) -> None:
-    """Refuse what is there and is no file to come back to: a device or a pipe has no end, and may never answer."""
+    """Refuse a path that is not a regular file: reading a device or a pipe may never end."""
     if not path.exists():
         return
     if not path.is_file():
-        raise BadInput(f"results are kept in a regular file, and {str(path)!r} is something else")
+        raise BadInput(f"results need a regular file, and {str(path)!r} is not one")
     if os.path.samestat(path.stat(), os.fstat(_STDOUT)):
-        raise BadInput(f"{str(path)!r} is where the table is printed to: results need another")
+        raise BadInput(f"the table is printed to {str(path)!r}: write the results to another file")
 
 
 def _first_line(file: BinaryIO) -> bytes:
-    """The first line that is not blank, or as much of it as a line of results may have."""
+    """The first line that is not blank, cut off at the longest length of a line of results."""
     while (line := file.readline(_MOST_LINE_BYTES)) and not line.strip():
         pass
     return line
 
 
 def _holds_records(first: bytes) -> bool:
-    """Whether a file with this first line is one of records, each of which names its benchmark, or empty. A first line
-    that has no end may be any part."""
+    """Whether a file with this first line is empty or holds records. Each record names its benchmark. A line without an
+    end may be the beginning of a record."""
     if not first.endswith(b"\n"):
         return b'{"'.startswith(first[:2])
     try:
@@ -101,7 +101,7 @@ def _holds_records(first: bytes) -> bool:
 
 
 def _mend(file: BinaryIO) -> None:
-    """End a last line that has no end, or take it away where it is no record."""
+    """If the last line has no end, add it; if that line is not JSON, remove it."""
     start, last = _last_line(file)
     if not last:
         return
@@ -113,7 +113,7 @@ def _mend(file: BinaryIO) -> None:
 
 
 def _last_line(file: BinaryIO) -> tuple[int, bytes]:
-    """What stands behind the last end of a line, and where that begins. Nothing ahead of it is read but a block."""
+    """The bytes after the last newline, and their position. The file is read backwards, block by block."""
     start, last = file.seek(0, os.SEEK_END), b""
     while start > 0:
         size = min(start, max(_BLOCK_BYTES, len(last)))

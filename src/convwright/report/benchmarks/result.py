@@ -1,4 +1,4 @@
-"""The result of a benchmark for one problem: a record with all conditions, which is written to a file and read back."""
+"""The result of a benchmark for one problem: a record with all conditions, which can be written and read back."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ from convwright.tuning.find import Findings
 from convwright.wording.conditions_text import Measured, conditions_now, without_tf32
 
 Record = dict[str, Any]
-# What stands for any part of a candidate's name.
+# Matches any part of a candidate's name.
 ANY = "*"
 
 
 class Outcome(StrEnum):
-    """The chosen candidate compared with PyTorch's own call, by the ratio of the rounds in which both ran. FASTER and
-    SLOWER: by more than a tie, beyond the interval of the ratio (of both times, where they did not run in one run).
-    AMBIGUOUS: PyTorch's own call stays though another may be faster by more than a tie, or the ratio is not known to
-    within a tie, so that nothing can be called the same."""
+    """How the chosen candidate compares with PyTorch's own call.
+
+    The comparison uses the ratio of both in the rounds that ran both, or the two times if they come from different
+    runs.
+
+    FASTER, SLOWER: the difference is more than a tie, and the whole interval says so.
+    SAME: the difference is at most a tie.
+    AMBIGUOUS: the interval is wider than a tie, or PyTorch's own call was chosen and another candidate may be faster by
+    more than a tie.
+    """
 
     FASTER = "faster"
     SAME = "same"
@@ -42,24 +48,24 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Under what a benchmark runs: equal rows that were asked for alike need no second run."""
+    """The settings of a benchmark. A row with the same problem and the same settings is not run twice."""
 
     suite: str
     device: DeviceFacts
     mode: str
     policy: Policy
-    tf32: bool | None = None  # None is what PyTorch's flag says
+    tf32: bool | None = None  # None follows PyTorch's flag
 
     def __str__(self) -> str:
         flag = "" if self.tf32 is None else f" · TF32 {'on' if self.tf32 else 'off'}"
         return singular(f"{self.device.key} · mode {self.mode}{flag}")
 
     def key(self, row: Row) -> tuple[object, ...]:
-        """What tells the record of this row from any other in a file."""
+        """The key of this row's record in a file."""
         return _key(self._given(row))
 
     def record(self, row: Row, found: Findings, seconds: float) -> Record:
-        """Everything that was found out about a row, and what a table shows of it."""
+        """The record of a row: the findings, and what a table shows."""
         times_us = {v.finding.candidate.id: _time_us(v.finding, found.policy) for v in found.verdicts}
         seen = found.choice or found.baseline or next((v.finding for v in found.verdicts), None)
         bound = limits(seen.candidate, found.device) if seen is not None else Limits(None, None)
@@ -74,7 +80,7 @@ class Asked:
         }  # fmt: skip
 
     def failure(self, row: Row, error: BaseException) -> Record:
-        """That nothing could be found out about a row, and why."""
+        """The record of a row whose search failed."""
         return {**self._given(row), "failure": first_line(error)}
 
     def _given(self, row: Row) -> Record:
@@ -88,21 +94,20 @@ class Asked:
 
 
 def key_of(record: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """What ``Asked.key`` says of the row of this record; None where it is of something else, has failed or was too
-    much disturbed to be kept."""
+    """The ``Asked.key`` of a record; None if it is not of a benchmark, has failed, or is unstable."""
     if record.get("benchmark") != "bench" or record.get("failure") is not None or record.get("unstable") is not None:
         return None
     return _key(record)
 
 
 def _key(record: Mapping[str, Any]) -> tuple[object, ...]:
-    # Records of earlier versions have the device's key, which has a plural for any count.
+    # Records of earlier versions have the key of the device, which says "1 threads".
     given = (record["name"], record["problem"], singular(record["device"]), record["mode"], record.get("tf32"))
     return (*given, *map(str, record["policy"].values()))
 
 
 def outcome_of(found: Findings) -> Outcome | None:
-    """None where one of the two was not measured."""
+    """The outcome; None if the choice or PyTorch's own call was not measured."""
     pair = _pair(found)
     if pair is None:
         return None
@@ -111,7 +116,7 @@ def outcome_of(found: Findings) -> Outcome | None:
         return Outcome.AMBIGUOUS
     if found.paired is not None and found.times_faster is not None:
         return _by_rounds(found.times_faster)
-    if found.unstable is not None:  # PyTorch's own call is the choice, by the ratios of all others
+    if found.unstable is not None:  # then PyTorch's own call is the choice, and ratios decide
         return Outcome.AMBIGUOUS if _may_be_faster(found) else Outcome.SAME
     if ours.high < (1 - TIE) * torchs.low:
         return Outcome.FASTER
@@ -129,7 +134,7 @@ def _by_rounds(times_faster: Interval) -> Outcome:
 
 
 def _pair(found: Findings) -> tuple[Interval, Interval] | None:
-    """The times of the choice and of PyTorch's own call; one and the same where that is chosen."""
+    """The times of the choice and of PyTorch's own call; the same object twice if that call is the choice."""
     base, best = found.baseline, found.choice
     torchs = _time_us(base, found.policy) if base is not None else None
     if base is None or best is None or torchs is None:
@@ -158,19 +163,19 @@ def _time_us(finding: Finding, policy: Policy) -> Interval | None:
 
 
 def _remark(found: Findings) -> str | None:
-    """Why nothing was compared with PyTorch's own call, where that is so."""
+    """Why nothing was compared with PyTorch's own call; None if something was."""
     if _pair(found) is not None:
         return None
     if not found.verdicts:
-        return "there is no way of computing it here"
+        return "no candidate can compute it here"
     if all(verdict.finding.measurement is None for verdict in found.verdicts) and not found.device.present:
-        said = "so nothing ran; the first candidate should take the least time"
+        said = "so nothing ran; the first candidate should be the fastest"
         return f"{found.device.name} is not in this machine, {said}"
     base = next((verdict for verdict in found.verdicts if verdict.finding is found.baseline), None)
     if base is not None and base.finding.measurement is None:
         return base.reason
     return (
-        "nothing that was measured is allowed" if base is not None else "PyTorch's own call is none of the candidates"
+        "nothing that was measured is allowed" if base is not None else "PyTorch's own call is not among the candidates"
     )
 
 
@@ -180,7 +185,7 @@ def _data(interval: Interval | None) -> dict[str, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A record read back: what a table and a plot show. None is what is not known."""
+    """A record read back, for tables and plots. Unknown is None."""
 
     name: str
     problem: str
@@ -227,8 +232,8 @@ class Result:
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:
-        """What a call of the candidate of that name takes; of a name without configuration, its fastest, and of one
-        with a ``*`` the fastest of those that may be chosen and are called like that."""
+        """The time of a call of the named candidate. A name without a configuration stands for its fastest
+        configuration; a pattern with ``*`` stands for the fastest allowed candidate that matches."""
         if candidate is None:
             return None
         names = self.measured_like(candidate)
@@ -237,7 +242,7 @@ class Result:
         return min(((self.times_us or {})[name] for name in names), key=lambda each: each.value, default=None)
 
     def measured_like(self, candidate: str) -> list[str]:
-        """Of what was measured, whether or not it may be chosen, the names that such a name stands for."""
+        """The measured candidates that a name or a pattern matches, whether or not they are allowed."""
         measured = self.times_us or {}
         if candidate in measured:
             return [candidate]
@@ -247,7 +252,7 @@ class Result:
 
 
 def _first(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The most promising candidate of a row of which nothing was measured."""
+    """The most promising candidate; None if anything was measured."""
     if record["times_us"]:
         return None
     return next((row for row in record["candidates"] if row.get("permitted", True)), None)
@@ -258,7 +263,7 @@ def _workspace(row: Mapping[str, Any]) -> str:
 
 
 def _measured(record: Mapping[str, Any]) -> tuple[Measured, ...]:
-    """What the times of PyTorch's own call and of the choice were measured under."""
+    """The conditions under which PyTorch's own call and the choice were measured."""
     tf32 = tuple(pair for pair in _present(record) if pair[0] == "tf32")
     compared = (record["baseline"], record["choice"])
     return tuple(
@@ -273,13 +278,13 @@ def _measured(record: Mapping[str, Any]) -> tuple[Measured, ...]:
 
 
 def _present(record: Mapping[str, Any]) -> Conditions:
-    """What held when the record was made; PyTorch's flag for TF32 where that is a question."""
+    """The conditions when the record was made. PyTorch's TF32 flag is among them for fp32 only."""
     facts = tuple(record["conditions"].items())
     return facts if "dt:fp32" in record["problem"].split() else without_tf32(facts)
 
 
 def is_like(id_: str, pattern: str) -> bool:
-    """Whether a candidate is called as ``pattern`` says, in which ``*`` stands for anything.
+    """Whether a candidate's name matches ``pattern``, in which ``*`` matches anything.
 
     >>> is_like("cudnn/engine-48[k2=2]", "cudnn/engine-*"), is_like("pad-c(8, cudnn/engine-48)", "cudnn/engine-*")
     (True, False)
@@ -288,7 +293,7 @@ def is_like(id_: str, pattern: str) -> bool:
 
 
 def _interval(data: Mapping[str, Any]) -> Interval:
-    # What is not finite is a word in strict JSON.
+    # Strict JSON has words for figures that are not finite.
     return Interval(*(float(data[name]) for name in ("value", "low", "high")))
 
 

@@ -52,7 +52,7 @@ _STYLES = {Outcome.FASTER: "bold green", Outcome.SLOWER: "red", Outcome.AMBIGUOU
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many rows came out how, and the geometric mean of how many times faster the choices are."""
+    """The number of rows with each outcome, and the geometric mean of ``times_faster``."""
 
     outcomes: dict[Outcome, int]
     failed: int
@@ -98,15 +98,15 @@ class Summary:
 
 
 def _reservation(ambiguous: int) -> str:
-    """What the geometric mean is worth where rows are ambiguous."""
+    """A remark on the geometric mean if rows are ambiguous."""
     if not ambiguous:
         return ""
     rows = "1 ambiguous row counts" if ambiguous == 1 else f"{ambiguous} ambiguous rows count"
-    return f", in which {rows} as measured, so that it is not sure"
+    return f" (uncertain: {rows} as measured)"
 
 
 def geometric_mean(ratios: Sequence[Interval]) -> Interval | None:
-    """Of the ratios and of the ends of their intervals; None of none.
+    """The geometric mean of the ratios and of each end of their intervals; None without ratios.
 
     >>> geometric_mean([Interval(1.0, 0.5, 2.0), Interval(4.0, 2.0, 8.0)])
     Interval(value=2.0, low=1.0, high=4.0)
@@ -127,7 +127,7 @@ def _ratio(result: Result) -> float:
 
 
 def print_results(results: Sequence[Result], console: Console) -> None:
-    """One row for each problem, what is unstable or was not measured and why, and the summary."""
+    """Print one row for each problem, what is unstable or was not measured and why, and the summary."""
     console.print(results_sheet(results, console.width).table(console.width))
     print_conditions(measured(results), console, present(results))
     tolerated = any(result.tolerates_load for result in results)
@@ -138,17 +138,17 @@ def print_results(results: Sequence[Result], console: Console) -> None:
 
 
 def measured(results: Sequence[Result]) -> list[Measured]:
-    """What all times of the table were measured under."""
+    """The conditions of all times of the table."""
     return [each for result in results for each in result.measured]
 
 
 def present(results: Sequence[Result]) -> Conditions:
-    """What held for a table of which nothing was measured."""
+    """The conditions for a table without measurements."""
     return next((result.present for result in results if result.present), ())
 
 
 def results_sheet(results: Sequence[Result], width: int) -> Sheet:
-    """All columns where there is room for them and something in them, else those that decide."""
+    """The table. Below a certain width it has only the most important columns."""
     rows = tuple(_cells(result) for result in results)
     left_out = {"problem"} if all(_is_named_by_text(result) for result in results) else set[str]()
     if len({row[_DIRECTION] for row in rows}) == 1:

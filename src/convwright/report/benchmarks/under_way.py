@@ -1,4 +1,4 @@
-"""A benchmark under way: one search after the other, each kept as soon as it is known."""
+"""A running benchmark: one search after the other. Each record is written as soon as it is known."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from convwright.suites.suite import Row, Suite
 from convwright.tuning.find import Findings
 from convwright.wording.progress import doing
 
-# What a problem may raise that leaves the next one possible: too little memory, a library that fails.
+# Errors of one problem after which the next one is tried: too little memory, or a library that fails.
 _FAILURES = (ConvwrightError, RuntimeError, NotImplementedError, ValueError, OSError, MemoryError)
 
-# What a search says of itself: its step, how much of that is done, and of how much.
+# The progress of a search: its step, how much of the step is done, and of how much.
 Doing = Callable[[str, int, int], None]
 Search = Callable[[ConvProblem, Doing], Findings]
 Progress = Callable[[int, int, str], None]
@@ -28,7 +28,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(slots=True)
 class Run:
-    """``records`` are those of the first rows of ``suite``, in their order; ``last`` is the latest search itself."""
+    """``records`` belong to the first rows of ``suite``, in order. ``last`` is the result of the latest search."""
 
     suite: Suite
     asked: Asked
@@ -38,7 +38,7 @@ class Run:
     last: Findings | None = None
 
     def go(self, progress: Progress, *, resume: bool) -> None:
-        """Search for every row; those that are in the file already are taken from there."""
+        """Search for every row. With ``resume``, rows that the file already has are read from it."""
         known = self._known() if resume else {}
         for done, row in enumerate(self.suite.rows):
             tell = partial(progress, done, len(self.suite.rows))
@@ -53,7 +53,7 @@ class Run:
 
     def _known(self) -> dict[tuple[object, ...], Record]:
         if self.lines is None:
-            raise BadInput("--resume goes on with the file that --out names, got no --out")
+            raise BadInput("--resume continues the file that --out names: give --out too")
         keyed = ((key_of(record), record) for record in self.lines.read())
         return {key: record for key, record in keyed if key is not None}
 
@@ -62,9 +62,9 @@ class Run:
         try:
             self.last = self.search(row.problem, lambda step, done, of: tell(f"{row.name}: {doing(step)}"))
         except BadInput:
-            raise  # What is asked for cannot be, and the same would be said of every row.
+            raise  # it would be the same for every row
         except _FAILURES as error:
             if self.asked.device.kind == "cuda" and self.asked.device.present:
-                torch.cuda.synchronize(self.asked.device.torch_name)  # raises again where the device itself is at fault
+                torch.cuda.synchronize(self.asked.device.torch_name)  # raises again if the device itself failed
             return self.asked.failure(row, error)
         return self.asked.record(row, self.last, perf_counter() - begun_s)
