@@ -89,16 +89,45 @@ def test_the_budget_is_respected(budget_us: float) -> None:
 
 def test_a_call_longer_than_the_budget_is_measured_twice() -> None:
     clock = FakeClock(0)
-    timing = measure(taking(5e5), clock=clock, budget_us=1e5)
+    timing = measure_calls({"": taking(5e5)}, clock=clock, budget_us=1e5)[""]
     assert timing.samples == 2
     assert timing.overhead_us is None
     assert timing.call_us.value == pytest.approx(5e5, rel=0.1)
     assert len(clock.samples) == 4
 
 
+@pytest.mark.parametrize("cost_us", [6e3, 2.5e4, 5e5])
+def test_on_a_cpu_a_small_budget_still_buys_six_rounds_and_no_more_than_eight_calls_each(cost_us: float) -> None:
+    clock = FakeClock(0)
+    found = measure_together({"a": taking(cost_us), "b": taking(2 * cost_us)}, clock=clock, budget_us=5e4)
+    assert [len(timing.round_slopes_us) for timing in found.values()] == [6, 6]
+    assert sum(n for _, n in clock.samples) == 2 * 8
+
+
+def test_bounds_of_few_long_calls_lie_within_their_rounds() -> None:
+    inside = 0
+    for seed in range(200):
+        clock = FakeClock(seed, noise=0.3, drift=0.0, outliers=0.0, overhead_us=0.0)
+        timing = measure(taking(2.5e4), clock=clock, budget_us=1e5, seed=seed)
+        rounds_us = timing.round_slopes_us
+        assert (timing.call_us.low, timing.call_us.high) == (min(rounds_us), max(rounds_us))
+        assert timing.unstable is not None
+        inside += timing.call_us.low <= 2.5e4 <= timing.call_us.high
+    assert inside >= 0.93 * 200  # 97 in 100, less two standard deviations of counting
+
+
+def test_bounds_beside_other_work_stay_near_the_time() -> None:
+    """With two rounds, one of these 200 upper bounds is 48,000 times the time."""
+    for seed in range(200):
+        clock = FakeClock(seed, drift=0.0, outliers=0.0, busy=1.0)
+        timing = measure(taking(2.5e4), clock=clock, budget_us=1e5, seed=seed)
+        assert timing.call_us.low >= 0.9 * 2.5e4
+        assert timing.call_us.high <= 10 * timing.call_us.value
+
+
 def test_no_time_is_said_to_be_less_than_nothing() -> None:
     noisy = FakeClock(5, noise=0.8)
-    timing = measure(taking(9.0), clock=noisy, budget_us=100.0)
+    timing = measure_calls({"": taking(9.0)}, clock=noisy, budget_us=100.0)[""]
     assert len(timing.round_slopes_us) < 6
     assert timing.unstable is not None
     assert 0.0 <= timing.call_us.low <= timing.call_us.value <= timing.call_us.high

@@ -17,14 +17,22 @@ from convwright.measuring.subject import FEWEST_ROUNDS, FIRST_LOOK, Subject
 class Rounds:
     """All rounds of one run. ``slowed`` gives the reason why the device was slow in each round, or None."""
 
-    def __init__(self, subjects: Sequence[Subject], clock: Clock, watch: Watch, random: Random) -> None:
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        clock: Clock,
+        watch: Watch,
+        random: Random,
+        *,
+        fewest: int = FEWEST_ROUNDS,
+    ) -> None:
         self.slowed: list[str | None] = []
         self._subjects, self._clock, self._watch, self._random = subjects, clock, watch, random
         # Work before the calls that subjects share is timed once a round.
         parts = (part for subject in subjects for part in (subject.series, subject.before) if part is not None)
         self._series = list({id(part): part for part in parts}.values())
         self._samples = [(part, n) for part in self._series for n in part.sizes]
-        self._done = 0
+        self._done, self._fewest = 0, fewest
 
     @property
     def undisturbed(self) -> list[int]:
@@ -50,7 +58,7 @@ class Rounds:
             self._round()
             now_us = self._clock.now_us()
             progress(min((now_us - first_us) / max(end_us - first_us, 1.0), 1.0))
-            last = self._done >= FEWEST_ROUNDS and now_us + (now_us - begun_us) > end_us
+            last = self._done >= self._fewest and now_us + (now_us - begun_us) > end_us
             looking = self._done >= look
             if last or looking or now_us - seen_us >= self._watch.every_us:
                 self._judge()

@@ -63,13 +63,14 @@ def subjects_of(
     *,
     budget_us: float,
     end_us: float,
+    fewest_rounds: int = FEWEST_ROUNDS,
 ) -> dict[str, Subject]:
     """The calls with their sample sizes. Work that runs before several calls is one shared series."""
     counted = {} if clock.leaves_out_before else {id(first): first for first in before.values()}
     each_us = budget_us / max(len(counted) + len(calls), 1)
     firsts = {key: _look(first, clock, 1, each_us) for key, first in counted.items()}
     looks = {name: _first_look(call, before.get(name), clock, each_us) for name, call in calls.items()}
-    _spread([*firsts.values(), *looks.values()], end_us - clock.now_us())
+    _spread([*firsts.values(), *looks.values()], end_us - clock.now_us(), fewest_rounds)
     shared = {key: Series(look.call, look.sizes) for key, look in firsts.items()}
     return {
         name: Subject(Series(look.call, look.sizes), shared.get(id(before[name])) if name in before else None)
@@ -139,7 +140,7 @@ def _sample_us(call: Callable[[], object], clock: Clock, n: int) -> tuple[float,
     return clock.time_us(call, n), clock.now_us() - begun_us
 
 
-def _spread(looks: Sequence[_Snapshot], left_us: float) -> None:
+def _spread(looks: Sequence[_Snapshot], left_us: float, fewest_rounds: int) -> None:
     """Set the sample sizes of each call.
 
     If the budget is short, long calls get samples of fewer calls, all of them or none: other work is more likely to
@@ -147,7 +148,7 @@ def _spread(looks: Sequence[_Snapshot], left_us: float) -> None:
     """
     spent_us = sum(look.spent_us for look in looks)
     fits = spent_us * sum(_SIZES) * FIRST_LOOK <= left_us
-    shorter = spent_us * sum(_SHORT_SIZES) * FEWEST_ROUNDS > left_us
+    shorter = spent_us * sum(_SHORT_SIZES) * fewest_rounds > left_us
     for look in looks:
         short = _SHORTEST if shorter and look.long >= _VERY_LONG else _SHORT_SIZES
         sizes = _SIZES if fits or not look.long else short

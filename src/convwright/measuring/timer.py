@@ -27,7 +27,7 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.memory import peak_extra_bytes
 from convwright.measuring.regression import median_time
 from convwright.measuring.rounds import Rounds
-from convwright.measuring.subject import Subject, subjects_of
+from convwright.measuring.subject import FEWEST_ROUNDS, Subject, subjects_of
 from convwright.measuring.timing import Timing as Timing
 from convwright.naming import check_above_0, is_whole, one_of
 from convwright.option_names import CacheName
@@ -36,6 +36,9 @@ from convwright.uncompiled import uncompiled
 _run_numbers = count()
 # More threads per core only disturb each other, and OpenMP ends the process if it cannot start them all.
 _MOST_THREADS_A_CORE = 4
+# So many rounds contain two that bound the median. An interval of fewer is often useless: if one of two rounds takes
+# 1.7 times as long as the other, it goes from a thirtieth of the time to thirty times the time.
+_FEWEST_ON_CPU = 6
 
 
 @uncompiled()
@@ -58,7 +61,8 @@ def measure(
 
     Args:
         call: A function without arguments, or several that do the same on different inputs, called in turn.
-        budget_us: The most time to spend on timing.
+        budget_us: The most time to spend on timing. On a CPU it may take longer: each function is called at least eight
+            times, twice before the rounds and once in each of six.
         precision: Stop earlier once the 95 % interval is this narrow, as a share of the time.
         cache: What a call finds there: "hot" what the last one left, "cold" nothing, "network" the tensors in ``warm``.
         threads: PyTorch's CPU threads meanwhile. The conditions report the number.
@@ -111,6 +115,7 @@ def measure_together(
         timings = measure_calls(
             calls, clock=timer, budget_us=budget_us, precision=precision, seed=seed, progress=progress,
             before={} if before is None else dict.fromkeys(calls, before),
+            fewest_rounds=_FEWEST_ON_CPU if where.type == "cpu" else FEWEST_ROUNDS,
         )  # fmt: skip
         once = {name: rotating(call) for name, call in calls.items()}
         facts = _conditions(where, timer, state, thread_count)
@@ -136,12 +141,13 @@ def measure_calls(
     before: Mapping[str, Callable[[], object]] | None = None,
     watch: Watch | None = None,
     progress: Callable[[float], object] | None = None,
+    fewest_rounds: int = FEWEST_ROUNDS,
 ) -> dict[str, Timing]:
     """Time all calls, interleaved in random order, until each is known to ± ``precision`` / 2.
 
     A round times every call at several n and gives each one slope; the median of the slopes is the time of a call.
     Rounds end when every interval is narrow enough and no call is undecided against the fastest, or when the next round
-    would not fit into ``budget_us``; there are at least two.
+    would not fit into ``budget_us``; there are at least ``fewest_rounds``.
 
     ``before`` maps names of calls to work that runs before each and is not part of its time, such as emptying the
     cache. ``watch`` detects a slowed-down device or a busy host; rounds with either are discarded. ``progress``
@@ -156,9 +162,9 @@ def measure_calls(
         raise BadInput(f"`before` names calls that are not measured: {', '.join(sorted(unknown))}")
     # Other work on the host does not affect the device's time.
     end_us, background = clock.now_us() + budget_us, None if isinstance(clock, CudaGraphClock) else Background()
-    subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us)
+    subjects = subjects_of(calls, before, clock, budget_us=budget_us, end_us=end_us, fewest_rounds=fewest_rounds)
     watch = watch or watch_of(clock)
-    rounds = Rounds(list(subjects.values()), clock, watch, Random(seed))
+    rounds = Rounds(list(subjects.values()), clock, watch, Random(seed), fewest=fewest_rounds)
     rounds.run(end_us, precision, progress or (lambda _: None))
     causes, run = () if background is None else background.causes(), next(_run_numbers)
     timings = {name: _timing(subject, rounds, watch, precision, causes, run) for name, subject in subjects.items()}
