@@ -38,7 +38,7 @@ def time_(
     ] = None,
     budget: Annotated[
         float,
-        typer.Option(help="The most seconds to spend on timing all targets; on a CPU each is called at least 8 times."),
+        typer.Option(help="The most seconds to spend on timing all targets; on a CPU each is called at least 9 times."),
     ] = 1.0,
     precision: Annotated[
         float, typer.Option(help="Width of the 95 % interval at which to stop, in percent: 1 is ± 0.5 %.")

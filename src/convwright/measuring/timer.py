@@ -61,8 +61,8 @@ def measure(
 
     Args:
         call: A function without arguments, or several that do the same on different inputs, called in turn.
-        budget_us: The most time to spend on timing. On a CPU it may take longer: each function is called at least eight
-            times, twice before the rounds and once in each of six.
+        budget_us: The most time to spend on timing. On a CPU it may take longer: each function is called at least nine
+            times, three times before the rounds and once in each of six.
         precision: Stop earlier once the 95 % interval is this narrow, as a share of the time.
         cache: What a call finds there: "hot" what the last one left, "cold" nothing, "network" the tensors in ``warm``.
         threads: PyTorch's CPU threads meanwhile. The conditions report the number.
