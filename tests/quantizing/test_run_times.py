@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import convwright as cw
 from convwright.core.finding import Interval
 from convwright.measuring.compare import Outcome
+from convwright.measuring.paired import Paired
 from convwright.quantizing import run_times
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.quantized import print_quantized
@@ -40,10 +41,10 @@ def test_both_are_timed_and_the_model_stays_as_it_was(monkeypatch: pytest.Monkey
     if made.times is None:  # other work on the machine
         assert "stop other work" in str(made.untimed)
     else:
-        assert made.times.own_us.value > 0
+        assert made.times.before_us.value > 0
         assert made.times.rounds > 0
         assert made.times.ratio.value > 1, "on a CPU int8 is computed by readable reference algorithms"
-        assert data["times"]["own_us"]["value"] == made.times.own_us.value
+        assert data["times"]["before_us"]["value"] == made.times.before_us.value
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -53,7 +54,7 @@ def test_both_are_timed_and_the_model_stays_as_it_was(monkeypatch: pytest.Monkey
 )
 def test_the_table_says_which_is_faster(outcome: Outcome, words: str) -> None:
     ratio = Interval(2.0, 1.6, 2.5) if outcome is Outcome.SLOW else Interval(0.5, 0.4, 0.625)
-    times = run_times.RunTimes(Interval(100.0, 99.0, 101.0), Interval(200.0, 199.0, 201.0), ratio, outcome, 31)
+    times = Paired(Interval(100.0, 99.0, 101.0), Interval(200.0, 199.0, 201.0), ratio, outcome, 31)
     said = printed(replace(cw.quantize(nn.Conv2d(3, 4, 3), [X]), times=times, untimed=None))
     assert "A run on the first sample takes 100 µs as it is and 200 µs in int8: " in said
     assert "31 rounds side by side" in said
@@ -86,7 +87,7 @@ def test_why_there_are_no_times_is_said() -> None:
     assert made.times is None
     assert made.untimed is not None
     assert "ValueError: enough" in made.untimed
-    assert "What a run takes could not be measured: ValueError: enough" in printed(made)
+    assert "The time of a run could not be measured: ValueError: enough" in printed(made)
 
 
 def test_the_command_prints_both(
@@ -103,4 +104,4 @@ def test_the_command_prints_both(
         main()
     said = capsys.readouterr().out
     assert not done.value.code
-    assert re.search("A run on the first sample takes |What a run takes could not be measured: ", said)
+    assert re.search("A run on the first sample takes |The time of a run could not be measured: ", said)

@@ -13,6 +13,7 @@ from convwright import torch_api
 from convwright.api.finding import refuse_ignored
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
+from convwright.engine.beside_model import beside_model
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_buckets
 from convwright.engine.buckets.buckets import Bucket
@@ -218,5 +219,7 @@ def _planned(
         best = engine(lowering, allowed)
         wrong = standard.objection(best)
         if wrong is None:
+            if not measures_nothing:
+                best.assignment = replace(best.assignment, beside_model=beside_model(best, model, inputs))
             return best
     raise Refused(f"no engine is as exact as requested: {wrong}; {standard.remedy}")

@@ -11,9 +11,9 @@ from torch import nn
 from convwright.core.device import DeviceFacts
 from convwright.core.problem import ConvProblem
 from convwright.core.record import as_record
+from convwright.measuring.paired import Paired
 from convwright.notebook import html
 from convwright.quantizing.calibration import Ranges
-from convwright.quantizing.run_times import RunTimes
 from convwright.wording.conditions_text import conditions_now
 
 
@@ -76,7 +76,7 @@ class Quantized:
     layers: tuple[QuantizedLayer, ...]
     error: float | None
     seconds: float
-    times: RunTimes | None = None
+    times: Paired | None = None
     untimed: str | None = None
 
     @property

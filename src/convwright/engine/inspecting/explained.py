@@ -11,6 +11,7 @@ from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.planning.reasons import is_estimated
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.graph.memory_plan import MemoryPlan
+from convwright.measuring.compare import Outcome
 from convwright.prediction.physics import least_us
 
 _HEADINGS = ("step", "runs", "type", "layout", "µs", "limit", "next best", "why")
@@ -22,7 +23,9 @@ _DISTURBED, _SOME_US = 3, 1e3
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
     """A table of the steps, each with the least time that the device needs, and totals."""
     rows = [_row(step, device) for step in assignment.steps]
-    return "\n".join((table(_HEADINGS, rows, numbers=(4, 5)), "", *_sums(assignment), str(memory)))
+    return "\n".join(
+        (table(_HEADINGS, rows, numbers=(4, 5)), "", *_sums(assignment), *_beside_model(assignment), str(memory))
+    )
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
@@ -69,6 +72,21 @@ def compared(assignment: Assignment, *own: str) -> Iterator[str]:
     said = [*own, *(f"{time_us:,.0f} µs {name}" for time_us, name in simpler if time_us is not None)]
     if said:
         yield f"for comparison, planning expected {', '.join(said)}"
+
+
+def _beside_model(assignment: Assignment) -> Iterator[str]:
+    """The times of a call of the engine and of its model, and what to do if the engine is not faster."""
+    pair = assignment.beside_model
+    if pair is None:
+        return
+    low, high = 1 / pair.ratio.high, 1 / pair.ratio.low
+    said = f"a call takes {pair.after_us.value:,.0f} µs, one of the model {pair.before_us.value:,.0f} µs: "
+    said += f"{1 / pair.ratio.value:.2f}x as fast ({low:.2f} to {high:.2f}, {pair.rounds} rounds side by side)"
+    if pair.unstable is not None:
+        said += f"; the times are uncertain: {pair.unstable}"
+    elif pair.outcome is Outcome.SLOW:
+        said += '; the engine is slower: keep the model, or plan it again with mode="full"'
+    yield said
 
 
 def _disturbed(assignment: Assignment) -> str | None:

@@ -14,6 +14,7 @@ from convwright.graph.choice import ChoiceProblem, Copy, Footprint, JointChoice,
 from convwright.graph.graph import Graph
 from convwright.graph.operations import Join, Operation
 from convwright.graph.states import State, States
+from convwright.measuring.paired import Paired
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Assignment(Record):
     """``tensors`` are all tensors of the steps except constants. ``inputs`` and ``outputs`` name some of them in the
     network's order. ``slices`` gives the byte offset of each tensor inside a larger one of ``wholes``.
     ``modelled_us`` is the total that the joint choice expected; ``greedy_us`` and ``uniform_us`` are the totals of
-    simpler choices."""
+    simpler choices. ``beside_model`` compares a call of the engine with a call of its model, if it was measured."""
 
     tensors: dict[str, TensorSpec] = field(hash=False)
     steps: tuple[Step, ...]
@@ -57,6 +58,7 @@ class Assignment(Record):
     modelled_us: float
     greedy_us: float | None = None
     uniform_us: float | None = None
+    beside_model: Paired | None = None
 
     def taking(self, times_us: Sequence[float]) -> Assignment:
         """The same, with the times of its steps measured in the network."""

@@ -20,4 +20,5 @@ def pinned(assignment: Assignment, numbers: Collection[int], device: DeviceFacts
             return step
         return replace(step, candidate=named(PYTORCHS, step.candidate.problem, device, Policy()))
 
-    return replace(assignment, steps=tuple(own(number, step) for number, step in enumerate(assignment.steps)))
+    steps = tuple(own(number, step) for number, step in enumerate(assignment.steps))
+    return replace(assignment, steps=steps, beside_model=None)

@@ -15,6 +15,8 @@ from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
 from convwright.errors import BadInput, ConvwrightError, Refused
 from convwright.graph.graph import Graph, Node
 from convwright.graph.operations import NO_PROBLEM, Foreign, Join, Operation, Part, View
+from convwright.measuring.compare import Outcome
+from convwright.measuring.paired import Paired
 from convwright.tuning.asked import named
 from convwright.tuning.find import resolved
 
@@ -26,6 +28,7 @@ def written(assignment: Assignment) -> dict[str, Any]:
         "modelled_us": assignment.modelled_us,
         "greedy_us": assignment.greedy_us,
         "uniform_us": assignment.uniform_us,
+        "beside_model": None if assignment.beside_model is None else assignment.beside_model.to_json(),
         "tensors": {name: _spec_text(spec) for name, spec in assignment.tensors.items()},
         "constants": {name: _spec_text(spec) for name, spec in assignment.constants.items()},
         "slices": assignment.slices,
@@ -57,6 +60,7 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
         {name: _spec(data) for name, data in plan["wholes"].items()},
         float(plan["modelled_us"]),
         *(None if plan[name] is None else float(plan[name]) for name in ("greedy_us", "uniform_us")),
+        beside_model=_paired(plan.get("beside_model")),  # older plans have none
     )
 
 
@@ -96,12 +100,23 @@ def _step(data: Mapping[str, Any], device: DeviceFacts) -> Step:
             candidate = named(data["candidate"], operation, device, resolved(Policy(), operation, device))
         except ConvwrightError as why:  # another version of this package may have other kernels
             raise Refused(str(why)) from why
-    time_us = Interval(*(float(data["time_us"][name]) for name in ("value", "low", "high")))
+    time_us = _interval(data["time_us"])
     reads = tuple((str(role), str(name)) for role, name in data["reads"].items())
     second = data["runner_up"]
     runner_up = None if second is None else RunnerUp(str(second["id"]), float(second["times"]))
     writes, reason = tuple(data["writes"]), str(data["reason"])
     return Step(data["name"], operation, reads, writes, candidate, time_us, runner_up, reason)
+
+
+def _interval(data: Mapping[str, Any]) -> Interval:
+    return Interval(*(float(data[name]) for name in ("value", "low", "high")))
+
+
+def _paired(data: Mapping[str, Any] | None) -> Paired | None:
+    if data is None:
+        return None
+    before_us, after_us, ratio = (_interval(data[name]) for name in ("before_us", "after_us", "ratio"))
+    return Paired(before_us, after_us, ratio, Outcome(data["outcome"]), int(data["rounds"]), data["unstable"])
 
 
 def _operation_text(operation: Operation) -> Any:

@@ -25,13 +25,13 @@ _OUTCOMES = {
     Outcome.FAST: ", int8 is faster",
     Outcome.SLOW: ", int8 is slower here",
     Outcome.SAME: ", int8 is no faster",
-    Outcome.AMBIGUOUS: ", which of them is faster is not sure",
+    Outcome.AMBIGUOUS: ", it is not certain which is faster",
 }
 _DECISIVE = ("layer", "rel. L2", "SNR dB", "in int8 by")
 
 
 def print_quantized(made: Quantized, console: Console) -> None:
-    """One row for each convolution, those that stay as they are with the reason, and the total."""
+    """Print one row for each convolution, the convolutions that are not quantized with the reason, and the total."""
     console.print(Text(singular(f"{made.device.key} · ranges {made.ranges}"), style="bold"))
     if made.layers:
         console.print(_table(made, console.width))
@@ -50,12 +50,12 @@ def print_quantized(made: Quantized, console: Console) -> None:
 def _times(made: Quantized) -> str | None:
     """The speed of a run in int8, which may be slower."""
     if made.untimed is not None:
-        return f"What a run takes could not be measured: {made.untimed}."
+        return f"The time of a run could not be measured: {made.untimed}."
     if made.times is None:
         return None
     times = made.times
     said = (
-        f"A run on the first sample takes {duration(times.own_us.value)} as it is and {duration(times.int8_us.value)}"
+        f"A run on the first sample takes {duration(times.before_us.value)} as it is and {duration(times.after_us.value)}"
     )
     said += f" in int8: {1 / times.ratio.value:.2f}x ({rests_on(times.ratio, times.rounds)})"
     said += _OUTCOMES[times.outcome]
@@ -98,10 +98,10 @@ def _decibels(value: float | None) -> str:
 
 def _sentence(made: Quantized) -> str:
     if not made.layers:
-        return "The model runs no convolution that is known here."
+        return "No supported convolution runs in this model."
     said = f"{len(made.in_int8)} of {len(made.layers)} convolutions in int8"
     on = f"{made.samples} samples" if made.samples > 1 else "1 sample"
     if made.error is None:
-        return f"{said}; the model gives nothing in floating point, so that how far it is off is not known."
+        return f"{said}; the error is unknown, since no output is in floating point."
     off = f"the model's outputs on {on} are off by {made.error:.1e} (relative L2), SNR {_decibels(made.snr_db)}"
     return f"{said}; {off}{' dB' if made.snr_db is not None and isfinite(made.snr_db) else ''}; {made.seconds:.1f} s."
