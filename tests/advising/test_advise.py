@@ -225,7 +225,7 @@ def test_only_the_top_rows_are_shown() -> None:
 def test_a_model_without_convolutions() -> None:
     found = advise(nn.Linear(3, 4), torch.ones(2, 3), store=Store.open(None))
     assert found.layers == ()
-    assert "The model runs no convolution that is known here." in str(found)
+    assert "No supported convolution runs in this model." in str(found)
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -176,7 +176,7 @@ def test_a_sweep_is_drawn_by_winners(swept: PredictedSweep) -> None:
     chart = chart_of(swept)
     *lines, measured_too = chart.curves
     assert sum(len(each.x) for each in lines) == len(swept.points)
-    assert (measured_too.label, measured_too.times_us) == ("measured, the best", (Interval(3.5, 3.5, 3.5),))
+    assert (measured_too.label, measured_too.times_us) == ("measured, fastest", (Interval(3.5, 3.5, 3.5),))
     by_name = {each.label.lstrip("_"): each.colour for each in lines}
     assert len(set(by_name.values())) == len(by_name)
 

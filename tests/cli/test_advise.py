@@ -62,7 +62,7 @@ def test_of_a_model_without_convolutions_one_sentence_is_said(
     own.write_text("import torch\n\n\ndef made():\n    return torch.nn.Linear(4, 4), torch.ones(1, 4)\n")
     code, out, _ = run(capsys, monkeypatch, f"{own}:made", *where)
     assert code == 0
-    assert out.splitlines()[1:] == ["The model runs no convolution that is known here."]
+    assert out.splitlines()[1:] == ["No supported convolution runs in this model."]
 
 
 @pytest.mark.parametrize("command", ["advise", "tune"])

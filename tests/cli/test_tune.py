@@ -140,7 +140,7 @@ def test_a_plan_for_a_device_that_is_elsewhere(
     assert head.split() == ["layers", "problem", "calls", "candidates", "candidate", "workspace"]
     tf32 = "" if device == "t4" else "TF32 allowed · "  # which a T4 has not
     assert under[0].startswith(f"nothing was measured · {tf32}torch {torch.__version__}")
-    assert last.startswith("5 distinct problems; nothing ran. Workspace that all share: ")
+    assert last.startswith("5 distinct problems; nothing ran. Shared workspace: ")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,8 @@ def test_what_other_work_disturbed_is_not_said_to_be_remembered(
     )
     code, out, _ = run(capsys, monkeypatch, f"{own}:made", "--mode", "quick", "--budget", "0.05")
     assert code == 0
-    assert out.endswith("It is not remembered, since it was disturbed: run it again when the machine is quiet.\n")
+    again = "run it again when the machine is quiet."
+    assert out.endswith(f"The result is not remembered, since the search was disturbed: {again}\n")
 
 
 def test_ctrl_c_ahead_of_the_first_problem(

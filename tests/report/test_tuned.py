@@ -65,15 +65,18 @@ def test_what_a_choice_gains_stands_with_what_it_rests_on() -> None:
 
 
 DONE, SHAKEN, OPEN = problem("a", OWN), problem("b", shaken(OWN)), problem("c", OWN, LOOKED)
-QUIET = "run it again when the machine is quiet."
+QUIET, COMPILES = "run it again when the machine is quiet.", "was waiting for kernels to compile"
 CASES = [
-    ([DONE], "It is remembered."),
+    ([DONE], "The result is remembered."),
     ([DONE, DONE], "All are remembered."),
-    ([SHAKEN], f"It is not remembered, since it was disturbed: {QUIET}"),
+    ([SHAKEN], f"The result is not remembered, since the search was disturbed: {QUIET}"),
     ([DONE, DONE, SHAKEN, OPEN], f"2 of 4 are remembered; the others were disturbed: {QUIET}"),
     ([DONE, OPEN], f"1 of 2 is remembered; the other was disturbed: {QUIET}"),
     ([SHAKEN, OPEN], f"None of 2 is remembered; all were disturbed: {QUIET}"),
-    ([DONE, problem("d", OWN, WAITING)], "1 of 2 is remembered; the other was still being compiled for: run it again."),
+    (
+        [DONE, problem("d", OWN, WAITING)],
+        f"1 of 2 is remembered; the other {COMPILES}: run it again.",
+    ),
     (
         [DONE, SHAKEN, problem("d", OWN, SHORT)],
         f"1 of 3 is remembered; 1 was disturbed, 1 was short of time or memory: {QUIET}",
@@ -85,7 +88,7 @@ CASES = [
 def test_the_last_line_says_how_many_are_remembered_and_why_others_are_not(
     problems: list[TunedProblem], said: str
 ) -> None:
-    assert printed(*problems)[-1].endswith(f"workspace that all share: 0 B. {said}")
+    assert printed(*problems)[-1].endswith(f"shared workspace: 0 B. {said}")
 
 
 def test_in_python_too_a_count_of_one_is_singular() -> None:
@@ -99,7 +102,7 @@ def test_in_python_too_a_count_of_one_is_singular() -> None:
 def test_nothing_is_called_remembered_that_no_file_keeps() -> None:
     out, why = StringIO(), "findings are kept in memory only, since a disk is full"
     print_tuned(Tuned(CPU, Mode.QUICK, (DONE, SHAKEN), (), 5.2, why), Console(file=out, width=300))
-    assert out.getvalue().endswith(f"workspace that all share: 0 B. What was measured now is not remembered: {why}.\n")
+    assert out.getvalue().endswith(f"shared workspace: 0 B. What was measured now is not remembered: {why}.\n")
 
 
 def table(width: int) -> list[str]:

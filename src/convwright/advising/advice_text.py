@@ -58,7 +58,7 @@ def present(advice: Advice) -> Conditions:
 def summary(advice: Advice) -> list[str]:
     """Sentences about the whole model."""
     if not advice.layers:
-        return ["The model runs no convolution that is known here."]
+        return ["No supported convolution runs in this model."]
     left = len(advice.layers) - len(rows(advice))
     said = [f"{left} more distinct problems are not shown."] if left else []
     unstable = ((_which(layer, advice), layer.unstable) for layer in advice.layers)

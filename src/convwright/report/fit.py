@@ -1,4 +1,4 @@
-"""The samples of a timing: candidates of one problem are timed again by a clock that records its readings."""
+"""The samples of a timing. Candidates of one problem are timed again by a clock that records its readings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from convwright.settings import Mode
 from convwright.tuning.find import Findings
 from convwright.tuning.trials.trial import Bench, Trial
 
-# As many calls as a regression of three lengths of sample wants in ten rounds, and no more than a person waits for.
+# Enough calls for ten rounds with samples of three lengths, within a time that a user can wait.
 _CALLS = 100
 _LEAST_US, _MOST_US = 300_000.0, 30_000_000.0
 _SEED = 41
 
 
 class _Recording:
-    """Placed before a clock in the order of bases, it records the clock's readings by call, as (calls,
-    microseconds)."""
+    """Records the readings of a clock by call, as (calls, microseconds). It must come before the clock among the
+    bases."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -37,7 +37,7 @@ class _Recording:
         return time_us
 
 
-# They stay what they are: the timer asks a clock of a GPU for more than the protocol says.
+# Subclasses, since the timer uses methods of a GPU's clock that the protocol does not have.
 class _WallClock(_Recording, WallClock):
     pass
 
@@ -59,7 +59,7 @@ def fits_of(calls: Mapping[str, Callable[[], object]], device: torch.device, *, 
 
 
 def fits(found: Findings) -> tuple[Fit, ...]:
-    """PyTorch's own call and the choice of a search on this machine, on new inputs."""
+    """Time PyTorch's own call and the choice of a search on this machine, with new inputs."""
     bench = Bench(found.problem, found.device, Mode.QUICK, seed=_SEED)
     candidates = _worth_showing(found)
     trials = {candidate.id: Trial(candidate, bench).call() for candidate in candidates}
@@ -78,7 +78,7 @@ def _budget_us(found: Findings, candidates: Sequence[Candidate]) -> float:
 
 
 def _fit(name: str, timing: Timing, read: Sequence[tuple[int, float]]) -> Fit:
-    """Samples are read last in the rounds, as many in each as there are lengths; before that calls are looked at."""
+    """The samples are the last readings, one for each length and round. Earlier readings are trial calls."""
     rounds = len(timing.round_slopes_us)
     lengths = timing.samples // rounds
     return Fit(name, tuple(read[-(rounds + timing.discarded) * lengths :]), timing.call_us, timing.overhead_us)

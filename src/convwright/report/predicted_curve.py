@@ -1,5 +1,5 @@
-"""A predicted sweep as a drawing: the choice's time with its band, in one colour for each algorithm, and what was
-measured."""
+"""A chart of a predicted sweep: the time of the choice with its band, in a colour for each algorithm, and measured
+times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convwright.core.finding import Interval
 from convwright.report.plot import Chart, Curve, draw_chart
 from convwright.wording.compact import without_size
 
-# matplotlib leaves labels out of a legend that begin so.
+# matplotlib leaves labels that begin with this out of the legend.
 _NO_LABEL = "_"
 
 
@@ -23,7 +23,7 @@ def draw_predicted(found: PredictedSweep, path: Path) -> None:
 
 
 def chart_of(found: PredictedSweep) -> Chart:
-    """Neighbours with one algorithm are one line; an algorithm has its colour wherever it wins."""
+    """The chart. Neighbouring points with the same algorithm are one line. An algorithm has one colour everywhere."""
     colours: dict[str, int] = {}
     curves: list[Curve] = []
     for name, points in groupby(found.points, attrgetter("family")):
@@ -33,7 +33,7 @@ def chart_of(found: PredictedSweep) -> Chart:
     if measured:
         times = tuple(Interval(us, us, us) for _, us in measured)
         values = tuple(float(value) for value, _ in measured)
-        curves.append(Curve("measured, the best", values, times, len(colours), line="", marker="x"))
+        curves.append(Curve("measured, fastest", values, times, len(colours), line="", marker="x"))
     title = f"{without_size(found.points[0].problem, found.size)} on {found.device}"
     return Chart(title, found.size, tuple(curves), caption=found.model)
 

@@ -23,7 +23,7 @@ from convwright.core.finding import UNSTABLE
 from convwright.report.words.conditions import print_conditions
 
 _WINNING = "bold green"
-# Of what a row gains; all else is a winner's.
+# Styles by the gain of a row. Any other gain has the winner's style.
 _STYLES = {UNKNOWN: "", "1.00x": "", UNSTABLE: "yellow"}
 _DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
 _WIDE = 140
@@ -31,7 +31,7 @@ _GAIN = COLUMNS.index("gain")
 
 
 def print_advice(advice: Advice, console: Console) -> None:
-    """One row for each distinct problem, the summary and the suggestions."""
+    """Print one row for each distinct problem, the summary and the suggestions."""
     console.print(Text(title(advice), style="bold"))
     if advice.layers:
         console.print(_table(advice, console.width))

@@ -54,7 +54,7 @@ def print_findings(found: Findings, console: Console, *, refusals: bool | None =
 
 
 def findings_sheet(found: Findings, width: int) -> Sheet:
-    """The rows as a table; below a certain width it has one time in place of its parts."""
+    """The rows as a table. A narrow table has the time of a whole call in place of its parts."""
     listed = _listed(found)
     rows = tuple(_cells(verdict, found) for verdict in listed)
     names, kept = _shown(rows, found.policy.objective, width)
@@ -146,13 +146,13 @@ _COLUMNS = (
     "candidate", "predicted µs", "call µs", "device µs", "± %", "pack µs", "limit µs", "share", "rel. L2", "scaled",
     "workspace", "peak", "energy mJ", "arithmetic", "why",
 )  # fmt: skip
-# What is known where nothing was measured, as of a device that is not in this machine.
+# The columns if nothing was measured, for example for a device that is not in this machine.
 _BEFORE = ("candidate", "predicted µs", "workspace", "arithmetic", "limit µs", "why")
 _FOLDED = ("candidate", "why")
-# Where there is no room for the parts of a call, what it takes with all of them.
+# The time of a whole call, which a narrow table has in place of its parts.
 _CALL = "call µs"
 _DECISIVE = (_CALL, "± %", "limit µs", "why")
-# What rows are ordered by, where that is no time.
+# The column that rows are ordered by, if it is not a time.
 _DECIDES = {Objective.WORKSPACE: "workspace", Objective.ENERGY: "energy mJ"}
 _WIDE = 150
 _ON_GPUS = ("cudnn/", "triton/")

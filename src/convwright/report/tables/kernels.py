@@ -18,7 +18,7 @@ _COLUMNS = ("candidate", "kernel", "grid", "block", "registers", "shared", "µs"
 
 
 def print_kernels(kernels: Mapping[str, tuple[Kernel, ...] | None], console: Console) -> None:
-    """A row for each launch, in the order of launches; a candidate's name stands at its first."""
+    """Print a row for each launch, in order. A candidate's name is in the row of its first launch."""
     if not kernels:
         console.print("Nothing was measured, so no kernels can be listed.")
         return
@@ -36,7 +36,7 @@ def print_kernels(kernels: Mapping[str, tuple[Kernel, ...] | None], console: Con
 
 def _rows(candidate: str, launched: tuple[Kernel, ...] | None) -> list[tuple[str, ...]]:
     if not launched:
-        said = "could not be run once more" if launched is None else "none"
+        said = "could not be run again" if launched is None else "none"
         return [(candidate, said, *[_UNKNOWN] * (len(_COLUMNS) - 2))]
     return [(candidate if not at else "", *_cells(kernel)) for at, kernel in enumerate(launched)]
 

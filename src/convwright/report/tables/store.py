@@ -1,4 +1,4 @@
-"""What the store holds, as tables for people and as data."""
+"""The contents of the store, as tables for people and as data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDED = ("device", "problem", "candidate", "why", "fingerprint", "device time"
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Where the store is, how large, and one row per device."""
+    """Print the store's place and size, and one row per device."""
     console.print(Text(f"{summary.place} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
     console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}")
     if not summary.devices:
@@ -48,7 +48,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
-    """The same as data; dates are in ISO 8601, and a device's key is what it is called in findings."""
+    """The same as data. Dates are in ISO 8601. ``device_key`` is the device's name in findings."""
     counts = ("problems", "findings", "failures", "observations")
     return {
         "path": summary.place,
@@ -80,7 +80,7 @@ def print_problems(problems: Iterable[KnownProblem], console: Console) -> None:
 
 
 def problems_to_json(problems: Iterable[KnownProblem]) -> list[dict[str, Any]]:
-    """The same as data, with the problem as the store knows it; dates are in ISO 8601."""
+    """The same as data, with the problem's key in the store. Dates are in ISO 8601."""
     return [
         {"problem": each.problem}
         | _device_to_json(each.device)
@@ -90,7 +90,7 @@ def problems_to_json(problems: Iterable[KnownProblem]) -> list[dict[str, Any]]:
 
 
 def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Console) -> None:
-    """What is known of one problem, device by device, the fastest first."""
+    """Print the findings of one problem for each device, the fastest first."""
     console.print(Text(key, style="bold"), soft_wrap=True)
     if not known:
         console.print("nothing is remembered of it")
@@ -148,7 +148,7 @@ def _device_to_json(key: str) -> dict[str, str]:
 
 
 def _short(key: str) -> str:
-    """A problem's key as people write it, where it is one."""
+    """A problem's key in its short form; a text that is not a key is unchanged."""
     try:
         return compact(ConvProblem.parse(key))
     except BadInput:
@@ -173,7 +173,7 @@ def _rank(stored: Stored) -> float:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[object]], width: int, *, kept: Sequence[str]) -> Table:
-    """The columns for which there is room, those ``kept`` last to go; names may be broken over lines, figures not."""
+    """The columns that fit; those in ``kept`` are left out last. Names may be broken over lines, figures may not."""
     cells = tuple(dict(zip(names, map(str, row), strict=True)) for row in rows)
     left = tuple(name for name in names if name not in _COUNTS)
     return Sheet(tuple(names), cells, tuple(kept), tuple(name for name in left if name in _FOLDED), left).table(width)

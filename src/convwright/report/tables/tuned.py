@@ -32,19 +32,19 @@ _COLUMNS = (
     "layers", _DIRECTION, "problem", "calls", "candidate", "µs", "torch µs", "times faster", "95 %", "rounds",
     "workspace", "search s",
 )  # fmt: skip
-# Where nothing ran; times are those of earlier searches, and shown where there are any.
+# The columns if nothing ran. Times, if there are any, are from earlier searches.
 _PLANNED = ("layers", _DIRECTION, "problem", "calls", "candidates", "candidate", "µs", "workspace")
-# What is left where a terminal has no room for more, the first longest.
+# The columns of a narrow table, the most important first.
 _KEPT = ("layers", _DIRECTION, "candidate", "µs", "torch µs", "times faster", "95 %", "rounds")
 _PLANNED_KEPT = ("layers", _DIRECTION, "candidate", "workspace")
-# Where there is less room than that, a candidate's configuration is cut short.
+# Below this width, a candidate's configuration is shortened.
 _WIDE = 150
 _MOST_KNOBS = 3
 # The mark of a time that is unstable.
 _UNSURE = "~"
 _DISTURBED = "disturbed"
 _SHORT = "short of time or memory"
-_WAITING = "still being compiled for"
+_WAITING = "waiting for kernels to compile"
 
 
 def print_tuned(tuned: Tuned, console: Console) -> None:
@@ -70,8 +70,7 @@ def print_tuned(tuned: Tuned, console: Console) -> None:
 
 
 def tuned_sheet(tuned: Tuned, width: int) -> Sheet:
-    """A row for each distinct problem. Where there is no room for all of it, a candidate's configuration is cut
-    short."""
+    """A row for each distinct problem. In a narrow table a candidate's configuration is shortened."""
     rows = tuple(_cells(each) for each in tuned.problems)
     planned = not tuned.mode.measures
     names_ = [*(_PLANNED if planned else _COLUMNS)]
@@ -168,27 +167,27 @@ def _time_us(finding: Finding | None, policy: Policy) -> float | None:
 
 def _sentence(tuned: Tuned) -> str:
     if not tuned.problems:
-        return "The model runs no convolution that is known here."
+        return "No supported convolution runs in this model."
     workspace = "unknown"
     if tuned.workspace_bytes is not None:
         workspace = bytes_text(tuned.workspace_bytes, at_most=tuned.workspace_is_bound)
     if not tuned.mode.measures:
-        return f"{len(tuned.problems)} distinct problems; nothing ran. Workspace that all share: {workspace}."
+        return f"{len(tuned.problems)} distinct problems; nothing ran. Shared workspace: {workspace}."
     said = f"{len(tuned.problems)} distinct problems, {tuned.known} of them known before, in {tuned.seconds:.1f} s"
-    return f"{said}; workspace that all share: {workspace}. {_remembered(tuned)}"
+    return f"{said}; shared workspace: {workspace}. {_remembered(tuned)}"
 
 
 def _remembered(tuned: Tuned) -> str:
-    """How many searches are done, so that the next process repeats none of them, and why the others are not."""
+    """How many searches are complete and are not repeated later, and why the others are not."""
     why = [_left_open(each) for each in tuned.problems]
     open_, count, kept = Counter(each for each in why if each is not None), len(why), why.count(None)
     if kept and tuned.unkept is not None:
         return f"What was measured now is not remembered: {tuned.unkept}."
     if not open_:
-        return "It is remembered." if count == 1 else "All are remembered."
+        return "The result is remembered." if count == 1 else "All are remembered."
     again = f"run it again{' when the machine is quiet' if _DISTURBED in open_ else ''}"
     if count == 1:
-        return f"It is not remembered, since it was {why[0]}: {again}."
+        return f"The result is not remembered, since the search was {why[0]}: {again}."
     if len(open_) > 1:
         causes = ", ".join(f"{number} {_were(number)} {cause}" for cause, number in open_.items())
     else:
@@ -202,7 +201,7 @@ def _were(number: int) -> str:
 
 
 def _left_open(each: TunedProblem) -> str | None:
-    """Why a search is not done and will be repeated; None if it is done."""
+    """Why a search is incomplete and will be repeated; None if it is complete."""
     rows = [verdict.finding for verdict in each.findings.verdicts]
     if any(row.unstable is not None for row in rows):
         return _DISTURBED

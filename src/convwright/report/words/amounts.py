@@ -18,7 +18,7 @@ def time_text(time_us: float | None) -> str:
 
 
 def figure(value: float) -> str:
-    """A figure with two decimals, or with three digits if two decimals would say little.
+    """A figure with two decimals, or with three digits if it is below 0.1.
 
     >>> figure(100.0), figure(12.345), figure(0.0), figure(0.0039421)
     ('100.00', '12.35', '0.00', '0.00394')
@@ -45,7 +45,7 @@ def readable_time(time_us: float) -> str:
         return "0"
     scaled = time_us * 1000
     for unit in ("ns", "µs", "ms"):
-        if abs(scaled) < 999.5:  # which three digits would show as 1e+03
+        if abs(scaled) < 999.5:  # larger ones would be shown as 1e+03
             return f"{scaled:.3g} {unit}"
         scaled /= 1000
     return f"{scaled:.3g} s"
@@ -71,7 +71,7 @@ def percent_text(interval: Interval) -> str:
 
 
 def bytes_text(nbytes: float | None, *, at_most: bool = False) -> str:
-    """An amount of memory with three digits, or a dash where it is not known; ``at_most`` marks a bound from above.
+    """An amount of memory with three digits, or a dash if it is unknown; ``at_most`` marks an upper bound.
 
     >>> bytes_text(0), bytes_text(64), bytes_text(1_500_000), bytes_text(None), bytes_text(64, at_most=True)
     ('0 B', '64 B', '1.5 MB', '–', '≤ 64 B')
@@ -81,7 +81,7 @@ def bytes_text(nbytes: float | None, *, at_most: bool = False) -> str:
     if at_most:
         return f"≤ {bytes_text(nbytes)}"
     for unit in ("B", "kB", "MB"):
-        if nbytes < 999.5:  # which three digits would show as 1e+03
+        if nbytes < 999.5:  # larger ones would be shown as 1e+03
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:.3g} GB"
@@ -95,12 +95,12 @@ def date_text(seconds: float) -> str:
     """
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):  # no year of a calendar: somebody else wrote it
+    except (ValueError, OverflowError, OSError):  # out of the calendar's range: a damaged store
         return f"{seconds:g} s since 1970"
 
 
 def iso_text(seconds: float) -> str | None:
-    """A moment in seconds since 1970 as data have it; None for no year of a calendar.
+    """A moment in seconds since 1970 in ISO 8601; None if it is out of the calendar's range.
 
     >>> iso_text(1.7e9), iso_text(1e30)
     ('2023-11-14T22:13:20+00:00', None)
@@ -112,7 +112,7 @@ def iso_text(seconds: float) -> str | None:
 
 
 def age_text(seconds: float) -> str:
-    """A span of seconds.
+    """A duration in seconds as text.
 
     >>> age_text(200_000.0), age_text(600.0), age_text(1.0)
     ('2 days', '10 minutes', 'less than 2 minutes')

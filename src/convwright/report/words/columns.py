@@ -1,4 +1,4 @@
-"""Which columns of a table a terminal has room for."""
+"""Which columns of a table fit into a terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _EMPTY = ("", "–")
 _GAP = 2
+# A folded column is at least this wide, if its longest cell and the table allow it.
 _LEAST = 32
-# A line may end after these.
+# A line may break after a comma or a blank.
 _PART = re.compile(r"[^\s,]*(?:,|\s+)|[^\s,]+")
 Row = Mapping[str, str]
 
@@ -16,10 +17,10 @@ Row = Mapping[str, str]
 def fitting(
     rows: Sequence[Row], names: Sequence[str], *, kept: Sequence[str], folded: Collection[str], width: int
 ) -> list[str]:
-    """Those of ``names`` for which there is room. Columns that are empty have none.
+    """The columns in ``names`` that fit into ``width``. Empty columns are left out.
 
-    Where room is short, the rightmost goes first, and those ``kept`` last: the last of them first. The first of
-    ``kept`` always stays. The cells of ``folded`` may be broken over lines, those of others not.
+    If there are too many, the rightmost columns are left out first, then those in ``kept``, from its end. The first of
+    ``kept`` always stays. Only the cells of ``folded`` columns may be broken over lines.
 
     >>> rows = [{"a": "one", "b": "–", "c": "12345678", "d": "why"}]
     >>> [fitting(rows, "abcd", kept="ad", folded=(), width=width) for width in (30, 18, 8, 2)]
@@ -35,7 +36,7 @@ def fitting(
 
 
 def filled(rows: Sequence[Row], names: Sequence[str], always: Collection[str] = ()) -> list[str]:
-    """Those of ``names`` in which any row has something, and those that are shown ``always``.
+    """The columns in ``names`` that are not empty or are in ``always``.
 
     >>> filled([{"a": "1", "b": "–", "c": ""}], "abc", "c")
     ['a', 'c']
@@ -44,17 +45,18 @@ def filled(rows: Sequence[Row], names: Sequence[str], always: Collection[str] = 
 
 
 def is_empty(rows: Sequence[Row], name: str) -> bool:
-    """Whether nothing is known in this column."""
+    """Whether all cells of a column are empty."""
     return all(row[name] in _EMPTY for row in rows)
 
 
 def folded_width(rows: Sequence[Row], name: str, width: int) -> int:
-    """The least width of a column whose cells may be broken over lines: names can be read in it."""
+    """The least width of a column whose cells may be broken over lines. Names stay readable in it."""
     return min(_LEAST, width * 3 // 10, longest(rows, name))
 
 
 def folded_widths(rows: Sequence[Row], shown: Sequence[str], folded: Collection[str], width: int) -> dict[str, int]:
-    """How wide the columns are whose cells may be broken: they share what the others leave, the narrow ones first.
+    """The widths of the columns whose cells may be broken. They share the width that the others leave; narrow columns
+    get theirs first.
 
     >>> folded_widths([{"a": "x" * 9, "b": "y" * 30, "c": "1"}], "abc", "ab", 31)
     {'a': 9, 'b': 17}
@@ -70,7 +72,7 @@ def folded_widths(rows: Sequence[Row], shown: Sequence[str], folded: Collection[
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines of at most ``width``, which end after words and after commas, as in a candidate's name.
+    """The text in lines of at most ``width``. Lines break after blanks and after commas.
 
     >>> print(broken("triton/staged-gemm[bm=64,bn=32]", 26))
     triton/staged-gemm[bm=64,
@@ -81,13 +83,13 @@ def broken(text: str, width: int) -> str:
         if len(lines[-1]) + len(part.rstrip()) > width and len(part) <= width:
             lines.append("")
         lines[-1] += part
-        while len(lines[-1].rstrip()) > width:  # no line has room for it
+        while len(lines[-1].rstrip()) > width:  # a part that is longer than a line
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def longest(rows: Sequence[Row], name: str) -> int:
-    """How wide a column is of which no cell is broken over lines."""
+    """The width of a column whose cells are not broken over lines."""
     return max(len(name), *(len(row[name]) for row in rows)) if rows else len(name)
 
 

@@ -1,4 +1,4 @@
-"""Beneath a table: what its times were measured under."""
+"""The lines below a table: the conditions of its times."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from convwright.wording.conditions_text import Measured, conditions_lines
 def print_conditions(
     measured: Sequence[Measured], console: Console, present: Conditions = (), *, device: bool = False
 ) -> None:
-    """The lines of ``conditions_lines``, as wide as there is room."""
+    """Print the lines of ``conditions_lines``, as wide as the console."""
     for line in conditions_lines(measured, present, device=device, width=console.width):
         console.print(Text(line, style="dim"))

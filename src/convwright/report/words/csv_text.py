@@ -9,7 +9,7 @@ from typing import Any
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A heading and a line for each row, without a last newline. What is not known is empty.
+    """A heading and a line for each row, without a last newline. An unknown value is empty.
 
     >>> print(csv_text([{"id": "a/b[x=1,y=2]", "time_us": 1.5, "error": None}]))
     id,time_us,error

@@ -1,4 +1,4 @@
-"""Names that share a reason, on one line."""
+"""Names grouped by the reason that they share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def print_reasons(said: str, pairs: Sequence[tuple[str, str]], console: Console) -> None:
-    """The number of names, and each reason once, after all names that share it."""
+    """Print the number of names, then a line for each reason with all names that share it."""
     if not pairs:
         return
     console.print(f"{len(pairs)} {said}:")

@@ -1,4 +1,4 @@
-"""The origin of findings: when they were made, under which conditions, and which of them do not count."""
+"""The origin of findings: their dates, their conditions, and which of them do not count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Memory:
 
 
 def origin(found: Findings, memory: Memory) -> tuple[str, ...]:
-    """Dates and conditions of the findings, and the stored ones that do not count."""
+    """Dates and conditions of the findings, and the stored findings that do not count."""
     counting = [v.finding for v in found.verdicts if v.finding.remembered and v.finding.candidate.id in memory.stored]
     used = {finding.candidate.id for finding in counting}
     listed = {verdict.finding.candidate.id for verdict in found.verdicts}

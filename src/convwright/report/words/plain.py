@@ -1,4 +1,4 @@
-"""Data as strict JSON has it."""
+"""Data as strict JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convwright import strict_json
 
 
 def as_json(data: Any) -> str:
-    """``data`` as JSON that any parser reads: JSON has no infinities and NaNs, so these become the words for them.
+    """``data`` as JSON that any parser reads. JSON has no infinity and no NaN, so these become words.
 
     >>> print(as_json({"scaled_max": float("inf"), "relative_l2": 1e-7}))
     {

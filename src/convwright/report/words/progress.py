@@ -1,4 +1,4 @@
-"""A progress bar on the terminal, for work that says how far it has come."""
+"""A progress bar on the terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from convwright.report.words.output import console
 
 
 class TimeLeftColumn(ProgressColumn):
-    """About how long the rest takes, by the steps that are done; nothing before the first is."""
+    """The estimated time left; empty before the first step is done."""
 
     def render(self, task: Task) -> Text:
         return Text(time_left(task.completed, task.total, task.elapsed))
 
 
 def time_left(done: float, total: float | None, elapsed_s: float | None) -> str:
-    """In words, as long as what is left takes per step what was done took.
+    """The estimated time left as text, if each remaining step takes as long as the mean step so far.
 
     >>> time_left(2, 10, 30.0), time_left(0, 10, 30.0), time_left(9, 10, 45.0)
     ('about 2 min left', '', 'about 5 s left')
@@ -35,9 +35,9 @@ def time_left(done: float, total: float | None, elapsed_s: float | None) -> str:
 
 @contextmanager
 def progress_bar(first: str = "") -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, which is wiped out at the end; where stderr is no terminal, nothing.
+    """A bar on stderr, which is erased at the end. Nothing is printed if stderr is not a terminal.
 
-    ``first`` is what is done before anything is said. Of 0 steps nobody knows yet how many there will be.
+    ``first`` is the text until the first report. A report with a total of 0 means that the total is not known yet.
     """
     what_column = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn(), TimeLeftColumn(), what_column)

@@ -1,4 +1,4 @@
-"""A table of text: for a terminal of any width, or as Markdown."""
+"""A table of text, for a terminal of any width or as Markdown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from convwright.report.words.columns import Row, broken, filled, fitting, folded
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Rows of cells by the names of their ``columns``.
+    """Rows of cells, by the names of their ``columns``.
 
-    ``kept`` are the columns that a narrow table has, the most important first, and that which it is sorted by early.
-    Cells of ``folded`` columns may be broken over lines; they and those of ``left`` begin at the left. ``styles`` are
-    those of the rows.
+    ``kept`` are the columns of a narrow table, the most important first; the column that the rows are sorted by is
+    among the first. Cells of ``folded`` columns may be broken over lines. ``folded`` and ``left`` columns are aligned
+    to the left, the others to the right. ``styles`` has the style of each row.
     """
 
     columns: tuple[str, ...]
@@ -29,7 +29,7 @@ class Sheet:
     styles: tuple[str, ...] = ()
 
     def table(self, width: int) -> Table:
-        """The columns for which there is room, without those that are empty."""
+        """The columns that fit, without empty ones."""
         shown = fitting(self.rows, self.columns, kept=self.kept, folded=self.folded, width=width)
         folded = folded_widths(self.rows, shown, self.folded, width)
         table = Table(box=None, pad_edge=False)
@@ -44,13 +44,14 @@ class Sheet:
         return table
 
     def print_to(self, console: Console, top: int | None = None) -> None:
-        """Print the table as wide as the console, or its first ``top`` rows and how many more there are."""
+        """Print the table, as wide as the console. With ``top``, print the first ``top`` rows and the number of rows
+        that are left out."""
         console.print(self.first(top).table(console.width))
         if top is not None and len(self.rows) > top:
             console.print(Text(f"and {len(self.rows) - top} more, which --top hides", style="dim"))
 
     def markdown(self) -> str:
-        """All columns but the empty ones.
+        """A Markdown table of all columns that are not empty.
 
         >>> print(Sheet(("a", "b"), ({"a": "x|y", "b": "1"},), ("a",), ("a",)).markdown())
         | a | b |
@@ -63,7 +64,7 @@ class Sheet:
         return "\n".join((_line(shown), f"|{'|'.join(rules)}|", *rows))
 
     def first(self, count: int | None) -> Sheet:
-        """The same with the first rows only."""
+        """The same table with the first ``count`` rows only."""
         return replace(self, rows=self.rows[:count], styles=self.styles[:count])
 
 

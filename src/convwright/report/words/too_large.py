@@ -1,4 +1,4 @@
-"""Which problems of a table are too large for their device."""
+"""Sentences about problems that are too large for their device."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from convwright.report.words.groups import grouped
 
 
 def too_large_sentence(problem: Problem, device: DeviceFacts) -> str | None:
-    """What is said of one problem, if it is."""
+    """The sentence about a problem that is too large; None if it is not."""
     reason = only_in_parts(problem, device)
     return None if reason is None else f"{reason[0].upper()}{reason[1:]}."
 
 
 def print_too_large(named: Iterable[tuple[str, ConvProblem]], device: DeviceFacts, console: Console) -> None:
-    """A line for each reason, with the names of its problems."""
+    """Print a line for each reason, with the names of its problems."""
     reasons = [(name, reason) for name, problem in named if (reason := only_in_parts(problem, device)) is not None]
     for line in grouped(reasons):
         console.print(Text(f"{line}.", style="yellow"), soft_wrap=True)

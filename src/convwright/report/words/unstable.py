@@ -1,4 +1,4 @@
-"""Below a table: one sentence about the times that other work on the machine has disturbed, with what to do."""
+"""The sentence below a table about times that other work on the machine disturbed, with a remedy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from convwright.wording.unstable_text import unstable_sentence
 def print_unstable(
     reasons: Iterable[str | None], console: Console, *, noun: str = "time", mark: str = "", tolerated: bool = False
 ) -> None:
-    """The sentence, where any of the reasons is one, after the ``mark`` that such times have in the table."""
+    """Print the sentence if any time is unstable. It begins with the ``mark`` that such times have in the table."""
     if (said := unstable_sentence(list(reasons), noun=noun, tolerated=tolerated)) is not None:
         console.print(Text(f"{mark} {said}" if mark else said, style="yellow"), soft_wrap=True)
