@@ -50,6 +50,7 @@ def written(assignment: Assignment) -> dict[str, Any]:
 
 
 def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
+    greedy_us, uniform_us = (None if plan[name] is None else float(plan[name]) for name in ("greedy_us", "uniform_us"))
     return Assignment(
         {name: _spec(data) for name, data in plan["tensors"].items()},
         tuple(_step(data, device) for data in plan["steps"]),
@@ -59,8 +60,9 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
         {name: (str(whole), int(start)) for name, (whole, start) in plan["slices"].items()},
         {name: _spec(data) for name, data in plan["wholes"].items()},
         float(plan["modelled_us"]),
-        *(None if plan[name] is None else float(plan[name]) for name in ("greedy_us", "uniform_us")),
-        beside_model=_paired(plan.get("beside_model")),  # older plans have none
+        greedy_us,
+        uniform_us,
+        _paired(plan.get("beside_model")),  # older plans have none
     )
 
 
