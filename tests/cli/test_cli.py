@@ -70,7 +70,7 @@ def test_ctrl_c_ends_find_with_one_line(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr("convwright.api.finding.find", interrupted)
     code, out, err = run(capsys, monkeypatch, "find", PROBLEM, *CPU)
     assert (code, out) == (130, "")
-    assert err == "convwright: stopped before the search was done, of which nothing is kept\n"
+    assert err == "convwright: stopped before the search was done; nothing of it is kept\n"
 
 
 @pytest.mark.parametrize("command", ["find", "bench", "explain", "tune", "advise"])

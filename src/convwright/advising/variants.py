@@ -1,4 +1,4 @@
-"""The whole model with one change, made in a copy, run beside the model as it is."""
+"""Copies of a whole model with one change each, to be timed against the model itself."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ COMPILED = "torch.compile"
 def variants_of(
     subject: Subject, layers: tuple[LayerCall, ...], *, backward: bool, compiled: bool = False
 ) -> tuple[list[Variant], list[str]]:
-    """The changes worth trying, and in words why others could not be tried."""
+    """The changed copies to time, and sentences about changes that could not be tried."""
     model = subject.module
     if model is None:
-        return [], ["The model is a function, so that its memory format and its batch normalisation stay as they are."]
+        return [], ["The model is a function, so no other memory format and no folded batch normalisation were tried."]
     made: list[Variant] = []
     notes: list[str] = []
     memory_format = _other_format(layers)
     if backward and (spoiling := _spoiling(model, layers)):
         memory_format = None
-        words = f"PyTorch's gradient of layer {spoiling!r} may end the process in it"
+        words = f"in it, PyTorch's gradient of layer {spoiling!r} may crash the process"
         notes.append(f"Another memory format was not tried: {words}.")
     pairs = [] if backward else _normalised(model, layers)
     tries: list[tuple[str, Callable[[], Variant]]] = []
@@ -68,7 +68,7 @@ def variants_of(
     for what, make in tries:
         try:
             made.append(make())
-        except Exception as error:  # whatever somebody's model raises when it is copied
+        except Exception as error:  # a user's model may raise anything when it is copied
             notes.append(f"{what} could not be tried: copying the model failed ({first_line(error)}).")
     return made, notes
 
@@ -108,7 +108,7 @@ def _compiled(subject: Subject) -> Variant:
 
 
 def _other_format(layers: Iterable[LayerCall]) -> torch.memory_format | None:
-    """The memory format that the model is not in; None where its convolutions have not all 2 or all 3 dimensions."""
+    """The other memory format than the model's; None unless all its convolutions are 2D or all are 3D."""
     problems = [layer.problem for layer in layers]
     ranks = {problem.rank for problem in problems}
     if len(ranks) != 1 or not ranks <= _FORMATS.keys():
@@ -124,7 +124,7 @@ def _spoiling(model: nn.Module, layers: Iterable[LayerCall]) -> str | None:
 
 
 def _normalised(model: nn.Module, layers: Iterable[LayerCall]) -> list[tuple[str, str]]:
-    """Convolutions with the batch normalisation behind them that has fixed statistics, both by path."""
+    """Paths of convolutions and of the batch normalisations that follow them, if these have fixed statistics."""
     modules = dict(model.named_modules())
     pairs = {
         (layer.name, layer.follows[0].module)
@@ -139,7 +139,7 @@ def _normalised(model: nn.Module, layers: Iterable[LayerCall]) -> list[tuple[str
 
 
 def _is_fixed(module: nn.Module | None, kind: type[nn.Module]) -> bool:
-    """True for a module of ``kind`` in evaluation mode; one that normalises must have kept statistics."""
+    """True for a module of ``kind`` in evaluation mode. A batch normalisation must have running statistics."""
     return isinstance(module, kind) and not module.training and getattr(module, "running_mean", 0) is not None
 
 
@@ -161,7 +161,7 @@ def _with_model(subject: Subject, model: Any) -> Subject:
 
 
 def _converted(subject: Subject, model: Any, memory_format: torch.memory_format) -> Subject:
-    """A model and its example in ``memory_format``: a user would give such inputs."""
+    """A model and its example in ``memory_format``, since a user would also convert the inputs."""
     rank = 5 if memory_format is torch.channels_last_3d else 4
 
     def moved(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What convolutions would take if they were a little different, each measured as a problem of its own."""
+"""The times of slightly changed convolutions, each measured as a separate problem."""
 
 from __future__ import annotations
 
@@ -27,33 +27,34 @@ from convwright.measuring.compare import TIE, Outcome, Verdict, compare_undistur
 from convwright.tuning.choose import call_us, choose
 from convwright.tuning.findings import Findings
 
-# So few channels are the data's own (grey, colours, classes of one question), and nobody can have more of them.
+# So few channels come from the data (grey, RGB, two classes), and a user cannot add any.
 _DATA_CHANNELS = 4
-# Less is no gain that anybody would train a model again for.
+# A wider layer that is not faster than this ratio is described as free, not as a gain.
 _NOTHING = 0.98
 _ACTIVATIONS = {str(activation) for activation in Activation} - {str(Activation.NONE)}
 _CPU_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
 _VECTOR_BYTES = 16
-# More than the layers of the table.
+# These suggestions count more than the layers of the table.
 _SCOPE = "these convolutions and what follows them"
 
 
 @dataclass(frozen=True, slots=True)
 class Fusible:
-    """Where a fused problem comes from, and whether batch normalisation must be folded first."""
+    """The layers of a fused problem, and whether batch normalisation must be folded first."""
 
     posed: Posed
     folded: bool
 
 
-# Times two candidates beside each other, the first one packing its weight at each call, the second as is said.
+# Times two candidates side by side. The first packs its weight at each call; the flag says whether the second does.
 Beside = Callable[[Candidate, Candidate, bool], Verdict | None]
 
 
 def with_constant_weights(layers: Iterable[LayerAdvice], beside: Beside | None = None) -> list[Suggestion]:
-    """What is gained where packed weights may be kept: another choice among what was searched. ``beside`` decides.
+    """The gain if packed weights are kept, which may change the choice among the measured candidates. ``beside`` times
+    both choices again and decides.
 
-    A weight that each run makes anew is packed anew, whatever the policy allows.
+    Weights that each run computes are left out, since each run must pack them again.
     """
     gains = []
     for layer in map(_with_own_weights, layers):
@@ -78,7 +79,7 @@ def _with_own_weights(layer: LayerAdvice) -> LayerAdvice:
     return replace(layer, posed=replace(layer.posed, layers=own))
 
 
-# The other layout of problems in so many dimensions that lie in this one.
+# The other layout, by the number of dimensions and the present layout.
 _MEMORY_FORMATS = {
     (2, Layout.NHWC): "contiguous_format", (3, Layout.NHWC): "contiguous_format",
     (2, Layout.NCHW): "channels_last", (3, Layout.NCHW): "channels_last_3d",
@@ -86,14 +87,14 @@ _MEMORY_FORMATS = {
 
 
 def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusible]:
-    """Forward problems with all that follows them fused, for layers behind which it is the same everywhere.
+    """Forward problems fused with what follows them, if the same operations follow all layers of a problem.
 
-    In ``training`` batch normalisation takes its statistics from what the layer gives, so that it cannot be folded.
+    In ``training``, batch normalisation computes its statistics from the layer's output and cannot be folded.
     """
     found = {}
     for each in posed:
-        behind = {_epilogue(call) for call in each.layers}
-        if each.problem.direction is Direction.FORWARD and len(behind) == 1 and (known := behind.pop()) is not None:
+        after = {_epilogue(call) for call in each.layers}
+        if each.problem.direction is Direction.FORWARD and len(after) == 1 and (known := after.pop()) is not None:
             epilogue, folded = known
             if not (folded and training):
                 found[replace(each.problem, epilogue=epilogue)] = Fusible(each, folded)
@@ -101,8 +102,8 @@ def fusible(posed: Iterable[Posed], *, training: bool) -> dict[ConvProblem, Fusi
 
 
 def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]], beside: Beside | None = None) -> list[Suggestion]:
-    """What is gained by a kernel that does both, beyond what the layer alone can gain. Where it seems to, ``beside``
-    decides."""
+    """The gain of a kernel that computes the layer and what follows it, beyond the gain of the layer alone. If there
+    seems to be one, ``beside`` times both again and decides."""
     gains: dict[tuple[bool, int], list[Gain]] = defaultdict(list)
     for layer, source, found in measured:
         baseline, choice = found.baseline, found.choice
@@ -136,7 +137,7 @@ def fused(measured: Iterable[tuple[LayerAdvice, Fusible, Findings]], beside: Bes
 def other_layout(
     layer: LayerAdvice, device: DeviceFacts, budget_us: float, *, training: bool, tolerate_load: bool = False
 ) -> list[Gain]:
-    """PyTorch's own call with all operands in the other memory layout, the copies into it not counted."""
+    """The gain of PyTorch's own call with all operands in the other memory layout. Copies into it are not counted."""
     problem = layer.problem
     layout = Layout.NCHW if problem.x.layout is Layout.NHWC else Layout.NHWC
     if problem.rank == 1 or problem.x.layout is Layout.STRIDED:
@@ -148,14 +149,14 @@ def other_layout(
 
 
 def in_other_layout(gains: Iterable[Gain]) -> list[Suggestion]:
-    """What is gained by keeping these layers' tensors in the other layout."""
+    """Suggestions to keep these layers' tensors in the other layout."""
     suggestions = []
     for (rank, layout), word in _MEMORY_FORMATS.items():
         suggestions += suggest(
             [gain for gain in gains if (gain.layer.problem.rank, gain.layer.problem.x.layout) == (rank, layout)],
             Kind.EXACT,
             f"input, weight and output of these layers in {word}, copies not counted",
-            f"weight.to(memory_format=torch.{word}), and inputs that are so already",
+            f"weight.to(memory_format=torch.{word}), with inputs in the same format",
         )
     return suggestions
 
@@ -163,7 +164,7 @@ def in_other_layout(gains: Iterable[Gain]) -> list[Suggestion]:
 def fitting_channels(
     layer: LayerAdvice, device: DeviceFacts, budget_us: float, *, tolerate_load: bool = False
 ) -> list[Suggestion]:
-    """Numbers of channels that fill the hardware's vectors: a wider layer that takes no longer."""
+    """A suggestion to round the channels up to the hardware's vector width, if the wider layer is not slower."""
     changed = widened(layer.problem, _lanes(layer.problem, device))
     if changed is None:
         return []
@@ -173,12 +174,13 @@ def fitting_channels(
     sizes = zip(sides, (layer.problem.c, layer.problem.k), (changed.c, changed.k), strict=True)
     words = " and ".join(f"{old} → {new} channels {side}" for side, old, new in sizes if old != new)
     if gains and not gains[0].after_us < gains[0].before_us * _NOTHING:
-        words += ", which costs nothing"
+        words += ", in the same time"
     return suggest(gains, Kind.RETRAINING, words, "widen the layer and its neighbours, and train the model again")
 
 
 def _epilogue(call: LayerCall) -> tuple[Epilogue, bool] | None:
-    """What a kernel could do behind a layer, and whether batch normalisation is a part of it; None for nothing."""
+    """The operations after a layer that its kernel could compute, and whether batch normalisation is one of them; None
+    if there are none."""
     ops = [follower.op for follower in call.follows]
     folded = ops[:1] == [BATCH_NORM]
     ops = ops[folded:]
@@ -199,7 +201,7 @@ def _gain(
     *,
     tolerate_load: bool,
 ) -> list[Gain]:
-    """Both timed beside each other, where the outcome is what is wanted."""
+    """Time the problem and the changed one side by side. Empty if the outcome is not one of ``wanted``."""
     baseline = layer.findings.baseline
     if baseline is None or baseline.measurement is None or layer.now_us is None:
         return []
@@ -208,18 +210,19 @@ def _gain(
     pair = compare_undisturbed(timings["changed"], timings["now"], tolerate_load=tolerate_load)
     if pair is None or pair.outcome not in wanted:
         return []
-    now_us = layer.now_us.value  # as the table has it
+    now_us = layer.now_us.value  # the same figure as in the table
     return [Gain(layer, now_us, now_us * pair.ratio.value, pair)]
 
 
 def _lanes(problem: ConvProblem, device: DeviceFacts) -> int:
-    """How many channels the hardware takes at once: 16 bytes of a GPU, a vector of a CPU."""
+    """The number of channels in one vector of the hardware: 16 bytes on a GPU, a SIMD register on a CPU."""
     capability = torch.backends.cpu.get_cpu_capability() if device.kind == "cpu" else ""
     return _CPU_VECTOR_BYTES.get(capability, _VECTOR_BYTES) // problem.dtype.nbytes
 
 
 def widened(problem: ConvProblem, lanes: int) -> ConvProblem | None:
-    """The problem with its channels filled up to multiples of ``lanes``; None where they are, or cannot be."""
+    """The problem with its channels rounded up to multiples of ``lanes``; None if nothing changes or it is not
+    possible."""
     c, k = (size if size <= _DATA_CHANNELS else -(-size // lanes) * lanes for size in (problem.c, problem.k))
     layouts = {spec.layout for spec in (problem.x, problem.w, problem.y)}
     if (c, k) == (problem.c, problem.k) or problem.groups > 1 or Layout.STRIDED in layouts:

@@ -46,7 +46,7 @@ def advise(
         ),
     ] = None,
     max_workspace: MaxWorkspace = None,
-    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,

@@ -49,7 +49,7 @@ def emit_c(
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="Operations fused after it, for example bias+relu.")] = None,
     device: Annotated[
         str | None, typer.Option(help="The GPU that it is for: cuda, cuda:1, or one that is not in this machine: h200.")
     ] = None,

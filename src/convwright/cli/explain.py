@@ -38,7 +38,7 @@ def explain(
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="Operations fused after it, for example bias+relu.")] = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +47,7 @@ def explain(
         ),
     ] = None,
     max_workspace: MaxWorkspace = None,
-    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,

@@ -1,4 +1,4 @@
-"""``convwright find``: every way of computing one problem."""
+"""``convwright find``: measure all candidates for one problem."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find(
     problem: Annotated[
         str | None,
         typer.Argument(
-            help="A convolution, for example mb32ic256ih14oc256kh3ph1, or another problem, which begins with its kind: "
+            help="A convolution, for example mb32ic256ih14oc256kh3ph1. Other problems begin with their kind: "
             "'linear ic512oc1000mb32', 'copy mb32ic64ih56 nchw->nhwc', 'pool max mb32ic64ih112 kh3sh2ph1', "
             "'resize nearest mb32ic64ih28 oh56', 'pointwise \"relu(a + b)\" mb32ic64ih56'.",
             show_default=False,
@@ -41,56 +41,56 @@ def find(
     ] = None,
     *,
     input: Annotated[str | None, typer.Option(help=f"Instead of PROBLEM: the input's {_SHAPE}.")] = None,  # noqa: A002
-    weight: Annotated[str | None, typer.Option(help="The weight's sizes, for example 256,256,3,3.")] = None,
+    weight: Annotated[str | None, typer.Option(help="With --input: the weight's sizes, as 256,256,3,3.")] = None,
     stride: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1 by default.")] = None,
     padding: Annotated[
         str | None,
-        typer.Option(help=f"With --input: {_EACH}, each also 0:1, before:behind; same; valid; 0 by default."),
+        typer.Option(help=f"With --input: {_EACH}; or before:after, such as 0:1; or same; or valid; 0 by default."),
     ] = None,
-    dilation: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1, dense, by default.")] = None,
-    groups: Annotated[int | None, typer.Option(help="With --input: number of groups; 1 by default.")] = None,
+    dilation: Annotated[str | None, typer.Option(help=f"With --input: {_EACH}; 1 by default.")] = None,
+    groups: Annotated[int | None, typer.Option(help="With --input: the number of groups; 1 by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused after it, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="Operations fused after it, for example bias+relu.")] = None,
     device: Annotated[
         str | None,
         typer.Option(help="cpu, cuda, cuda:1, or one that is not in this machine: h200; by default the best."),
     ] = None,
     tf32: Tf32 = None,
     mode: ModeOption = None,
-    budget: Annotated[float | None, typer.Option(help="Seconds, in place of the mode's.", show_default=False)] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds; by default the mode's.", show_default=False)] = None,
     max_workspace: MaxWorkspace = None,
-    max_error: Annotated[float, typer.Option(help="Most error, in multiples of PyTorch's own.")] = 2.0,
+    max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
     trust: Annotated[
         Trust | None,
         typer.Option(
-            metavar="WORD", help="trust what the store says, or verify it first; by default CONVWRIGHT_TRUST."
+            metavar="WORD", help="trust the store's findings, or verify them first; by default CONVWRIGHT_TRUST."
         ),
     ] = None,
     isolate: Annotated[
-        bool, typer.Option("--isolate", help="Run candidates in a process of their own, which may crash or hang.")
+        bool, typer.Option("--isolate", help="Run candidates in a separate process, since one may crash or hang.")
     ] = False,
-    energy: Annotated[bool, typer.Option("--energy", help="Energy of the best as well: 5 s each.")] = False,
+    energy: Annotated[bool, typer.Option("--energy", help="Measure the energy of the best, 5 s each.")] = False,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="The kernels that each measured candidate launches on a GPU as well.")
+        bool, typer.Option("--kernels", help="Also list the kernels that each measured candidate launches on a GPU.")
     ] = False,
     top: Top = None,
     refusals: Annotated[
         bool | None,
         typer.Option(
             "--refusals/--no-refusals",
-            help="Print what was refused, and why; by default all but what needs a GPU where there is none.",
+            help="List what is refused, with reasons. By default on a CPU, what needs a GPU is only counted.",
         ),
     ] = None,
     why: Annotated[
         str | None,
         typer.Option(
             metavar="ALGORITHM",
-            help="Instead of all that: why this one cannot serve, in cuDNN's own words, for example cudnn/engine-20.",
+            help="Print only why this algorithm cannot be used, for example cudnn/engine-20, with cuDNN's own message.",
         ),
     ] = None,
     tolerate_load: TolerateLoad = False,
@@ -99,10 +99,10 @@ def find(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Measure every way to compute one problem.
+    """Measure all candidates for one problem.
 
-    The table has the time, the limit, the errors and the workspace of each candidate, and why it won, lost or was
-    refused.
+    The table has the time, the physical limit, the errors and the workspace of each candidate, and why it won, lost or
+    was refused.
     """
 
     from convwright.core.kinds.text import parse
@@ -135,7 +135,7 @@ def find(
         finite_inputs=finite_inputs,
     )
 
-    # What is wrong is said without waiting for PyTorch.
+    # Imported after the options are checked, since PyTorch takes long to import.
     from convwright.api.finding import find as search
     from convwright.api.finding import refuse_ignored, why_nothing_is_measured
     from convwright.measuring.hardware.machine import device_facts
@@ -158,7 +158,7 @@ def find(
         with with_tf32(tf32):
             _print_reason(posed, why, device, as_json=as_json)
         return
-    done = stoppable("before the search was done, of which nothing is kept")
+    done = stoppable("before the search was done; nothing of it is kept")
     kept = asked_for(path, new=True)
     with with_tf32(tf32), done, kept as store, progress_bar() as bar:
         found = search(
@@ -172,7 +172,7 @@ def find(
     elif as_csv or as_markdown:
         print_rows(partial(findings_sheet, found), partial(findings_data, found), as_csv=as_csv, top=top)
     else:
-        # A pipe has no width of its own; a terminal narrower than the table gets fewer columns.
+        # A pipe has no limit of width. A narrow terminal gets fewer columns.
         print_findings(found, output(), refusals=refusals, top=top)
         if found.kernels is not None:
             print_kernels(found.kernels, output())
@@ -187,7 +187,7 @@ def _print_reason(problem: Problem, algorithm: str, device: str | None, *, as_js
 
 
 def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | None) -> None:
-    """A problem's text says everything, so that an option for a part of it would be ignored."""
+    """Refuse options that describe a part of a problem, if its text is given."""
     for option, given in windows.items():
         if given is not None:
             raise BadInput(
@@ -200,16 +200,16 @@ def _check_alone(problem: str, windows: Mapping[str, str | None], groups: int | 
 def _advice(problem: str, option: str, given: str) -> str:
     """What to do instead of giving an option beside a problem's text."""
     if option == "--padding" and (given in _BY_NAME or ":" in given):
-        return "write ph for the padding before, and oh or rh: for what is behind,"
+        return "write ph for the padding before, and oh or rh: for the padding after,"
     return f"write {_words(problem, option, _numbers(option, given))}"
 
 
 def _words(problem: str, option: str, numbers: tuple[int, ...]) -> str:
-    """What a problem's text says for an option, for example sh2. One number there is for all dimensions."""
+    """The words of a problem's text for an option, for example sh2. A single number is for all dimensions."""
     letter = option.removeprefix("--")[0]
     alone = "w" if "iw" in problem and "ih" not in problem else "h"
     axes = alone if len(numbers) == 1 else "dhw"[-len(numbers) :]
-    # There a dilation counts what lies between two taps: 0 is dense.
+    # In a problem's text a dilation is the gap between two taps: 0 is dense.
     sizes = [number - 1 for number in numbers] if letter == "d" else numbers
     return "".join(f"{letter}{axis}{size}" for axis, size in zip(axes, sizes, strict=False))
 
@@ -228,7 +228,7 @@ def _described(sizes: str, weight: str, windows: Mapping[str, str | None], group
 
 
 def _window(option: str, text: str) -> Any:
-    """The numbers of an option; of a padding also pairs, or the name of one."""
+    """The numbers of an option. A padding may also have pairs, or be a name."""
     if option != "--padding" or not (text in _BY_NAME or ":" in text):
         return _numbers(option, text)
     if text in _BY_NAME:

@@ -33,7 +33,7 @@ def optimize(
     ] = None,
     mode: Annotated[SearchMode, typer.Option(metavar="MODE", help=MODE_HELP)] = SearchMode.QUICK,
     max_workspace: MaxWorkspace = None,
-    max_error: Annotated[float, typer.Option(help="Most error, in multiples of the model's own.")] = 2.0,
+    max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of the model's own.")] = 2.0,
     tf32: Tf32 = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")

@@ -41,7 +41,7 @@ def predict(
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
-    epilogue: Annotated[str | None, typer.Option(help="What is fused, for example bias+relu.")] = None,
+    epilogue: Annotated[str | None, typer.Option(help="Operations fused after it, for example bias+relu.")] = None,
     tf32: Tf32 = None,
     max_workspace: MaxWorkspace = None,
     objective: ObjectiveOption = Objective.TIME,
