@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from reprlib import repr as brief
@@ -25,13 +26,18 @@ from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
 from convwright.option_names import ActivationName, DirectionName, ModeName, TrustName
-from convwright.settings import Mode, Trust
+from convwright.settings import BUDGETS_US, Mode, Trust
 from convwright.store.store import Store
 from convwright.tuning import find as tuner
+from convwright.tuning import listing
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, using
 from convwright.uncompiled import uncompiled
 from convwright.wording.progress import Progress, progress_to
+
+# The time for a second search in mode quick if the first compared nothing. PyTorch's own call may take 125 ms, since a
+# comparison needs 16 calls.
+_SECOND_US, _FEWEST_CALLS = 2e6, 16
 
 
 @uncompiled()
@@ -67,8 +73,9 @@ def find(
     ``find`` lists candidates and measures nothing.
 
     Args:
-        mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled. "predict-top" runs the
-            few candidates that may be the fastest by a model of the device. "predict" runs nothing and chooses by that
+        mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled, and up to 2 s
+            more on a CPU if nothing was compared in that time, as with long calls. "predict-top" runs the few
+            candidates that may be the fastest by a model of the device. "predict" runs nothing and chooses by that
             model. "heuristic" runs nothing.
         budget_us: The time for a search, in place of the mode's.
         store: Where findings are read and stored: a ``Store``, its path or its URL. The default is the store of this
@@ -107,17 +114,34 @@ def find(
         asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy, "`tolerate_load`": tolerate_load}
         refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
     with using(store) as kept:
-        found = tuner.find(
-            posed, facts, policy or Policy(), mode=wanted, store=kept,
-            budget_us=budget_us, trust=trusted, isolate=isolate, energy=energy, tolerate_load=tolerate_load,
+        search = partial(
+            tuner.find, posed, facts, policy or Policy(), mode=wanted, store=kept,
+            trust=trusted, isolate=isolate, energy=energy, tolerate_load=tolerate_load,
             progress=lambda what, done, total: tell(done, total, what),
         )  # fmt: skip
+        found = search(budget_us=budget_us)
+        if budget_us is None and wanted is Mode.QUICK and facts.kind == "cpu" and _compares_nothing(found):
+            found = search(budget_us=_SECOND_US)
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
         refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
     if kernels:
         found = with_kernels(found, tell)
     tell(1, 1, "")
     return found
+
+
+def _compares_nothing(found: Findings) -> bool:
+    """Whether there was no time to run anything besides PyTorch's own call."""
+    own = found.baseline
+    rows = [verdict.finding for verdict in found.verdicts if own is None or verdict.finding.candidate != own.candidate]
+    rows = [row for row in rows if row.failure is None and listing.objection(row.candidate, found.policy) is None]
+    if not rows or any(row.measurement is not None for row in rows):
+        return False
+    # A store does not say why a candidate was not measured.
+    measured = None if own is None else own.measurement
+    if measured is None or measured.device_us.value * _FEWEST_CALLS > BUDGETS_US[Mode.QUICK]:
+        return True
+    return all(row.note is not None and row.note.startswith("was not tried") for row in rows)
 
 
 def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:

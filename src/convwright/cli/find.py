@@ -59,7 +59,13 @@ def find(
     ] = None,
     tf32: Tf32 = None,
     mode: ModeOption = None,
-    budget: Annotated[float | None, typer.Option(help="Seconds; by default the mode's.", show_default=False)] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds; by default the mode's. On a CPU, quick takes up to 2 s more if it compared nothing.",
+            show_default=False,
+        ),
+    ] = None,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
