@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -333,7 +334,6 @@ def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     hint = "; name another path, by CONVWRIGHT_STORE, --store or `store`"
     for path, cause in (
-        (tmp_path, "it is a folder"),
         (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is not a folder"),
         (Path("/proc/no/findings.sqlite"), "its folder /proc/no cannot be made: No such file or directory"),
     ):
@@ -345,6 +345,19 @@ def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
             with read_only(path), Store.open(path) as store:
                 assert (store.note or "").endswith(f"memory only, since {path} cannot be {cause}")
             Store.open(path).close()
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "findings.sqlite"
+    said = f"a store is a file, and {tmp_path} is a folder: name a file in it, such as {file}"
+    with pytest.raises(StoreError, match=f"^{re.escape(said)}$"):
+        Store.open(tmp_path)
+    with pytest.raises(StoreError, match=r"^a store is a file, and \. is a folder: .* such as findings\.sqlite$"):
+        Store.open(".")
+    notes = list[str]()
+    with Store.open(tmp_path, tell=notes.append) as store:
+        assert not store.in_file
+    assert notes == [f"findings are kept in memory only, since {said}"]
 
 
 def test_only_the_last_folder_is_made(tmp_path: Path) -> None:

@@ -71,12 +71,12 @@ def opened(given: str | None, *, new: bool = False, reads: bool = False) -> Iter
 
 
 def _check(path: Path) -> None:
-    from convwright.store.sqlite_file import IRREGULAR, is_irregular, is_of_another_kind
+    from convwright.store.sqlite_file import IRREGULAR, folder_sentence, is_irregular, is_of_another_kind
 
     if not path.exists():
         return
     if path.is_dir():
-        raise BadInput(f"a store is a file, {path} is a folder")
+        raise BadInput(folder_sentence(path))
     if is_irregular(path):
         raise BadInput(f"{path} is no store of findings: it is {IRREGULAR}")
     try:

@@ -44,11 +44,13 @@ def connect(path: Path | None) -> Opened:
     """Open the database at ``path``.
 
     Without a path, or with one that cannot be used, this is a database in memory, with the file's contents if they can
-    be read. A corrupt file is renamed. A file of a newer version, of another program or of another kind is an error and
-    stays unchanged.
+    be read. A corrupt file is renamed. A folder is an error. So is a file of a newer version, of another program or of
+    another kind, which stays unchanged.
     """
     if path is None:
         return in_memory(None)
+    if os.path.isdir(path):
+        raise StoreError(folder_sentence(path))
     if is_irregular(path):
         raise StoreError(f"{path} is no store of findings: it is {IRREGULAR}; {_ANOTHER}")
     try:
@@ -78,8 +80,6 @@ def in_place_of(path: Path, error: Exception) -> Opened | None:
 def _cause(path: Path, error: Exception) -> str:
     """What is wrong with a file's place, if that can be found out; else the error's text."""
     folder = path.parent
-    if os.path.isdir(path):
-        return "it is a folder"
     if os.path.isfile(folder):
         return f"{folder} is not a folder"
     if isinstance(error, OSError):
@@ -102,6 +102,11 @@ def is_of_another_kind(path: Path) -> bool:
     with path.open("rb") as file:
         beginning = file.read(len(_MAGIC))
     return any(beginning) and not _MAGIC.startswith(beginning)
+
+
+def folder_sentence(path: Path) -> str:
+    """Why a folder is no store, and what to name instead."""
+    return f"a store is a file, and {path} is a folder: name a file in it, such as {path / 'findings.sqlite'}"
 
 
 def is_irregular(path: Path) -> bool:

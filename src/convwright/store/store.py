@@ -67,7 +67,7 @@ class Store:
         place that cannot be written, with the contents of its file if they can be read. A URL such as
         postgresql://user@host/database is a database on a server, in which tables are created.
 
-        A file of a newer convwright or of another program is an error, and so is a server that cannot be used. With
+        A folder, a file of a newer convwright or of another program, and a server that cannot be used are errors. With
         ``tell`` these are no errors: findings are then kept in memory, also after a later failure of the file or
         server, and ``tell`` is called with the reason.
         """
