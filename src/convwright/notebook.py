@@ -1,4 +1,4 @@
-"""How notebooks show what the functions give back."""
+"""How ``print`` and notebooks show what the functions give back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ def html(found: Any) -> str:
     all others."""
     page: str = import_module("convwright.report.page").html_of(found)
     return page
+
+
+def text(found: Any) -> str:
+    """The table and the sentences that the command prints, as wide as the terminal."""
+    said: str = import_module("convwright.report.page").text_of(found)
+    return said
 
 
 class Lines(str):

@@ -102,7 +102,7 @@ def test_an_engine_is_planned_explained_and_run(run: Run, planned: str) -> None:
     assert "arena: " in planned
     code, out, err = run("explain", "engine", "--device", "cpu")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "why"]
+    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "memory", "why"]
     code, out, err = run("run", "engine", "--device", "cpu")
     assert (code, err) == (0, "")
     first, last = out.splitlines()
@@ -180,7 +180,7 @@ def test_a_precision_is_asked_for(run: Run) -> None:
     words = ("--out", "engine", "--mode", "heuristic", "--precision", "mixed", "--max-output-error", "0.1")
     code, out, _ = run("optimize", "models.py:small", *words)
     assert code == 0
-    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "why"]
+    assert out.splitlines()[0].split() == ["step", "runs", "type", "layout", "µs", "memory", "why"]
     assert "fp32→fp16" in out
     assert cw.load("engine", "cpu")(torch.ones(2, 3, 8, 8)).dtype is torch.float32
 

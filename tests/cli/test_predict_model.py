@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import convwright as cw
 from convwright.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -42,9 +45,16 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_table_of_layers_and_totals(run: Run) -> None:
     code, out, _ = run("predict", "models.py:small", "--device", "h200", "--dtype", "fp16")
     assert code == 0
-    assert out.splitlines()[1].split()[:3] == ["step", "runs", "type"]
+    layers = nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    model, x = nn.Sequential(*layers).eval().half(), torch.ones(2, 16, 16, 16).half()
+    printed = [line.rstrip() for line in out.splitlines()]
+    assert printed == ["a model is made", *str(cw.predict(model, x, device="h200")).splitlines()]
+    columns = ["step", "runs", "type", "layout", "µs", "between", "memory", "known", "limit"]
+    assert printed[1].split()[: len(columns)] == columns
     assert "planned for NVIDIA H200, on which nothing was run" in out
     assert "predicted: " in out
+    _, rows, _ = run("predict", "models.py:small", "--device", "h200", "--dtype", "fp16", "--csv")
+    assert {"result_bytes", "workspace_bytes"} <= set(rows.splitlines()[0].split(","))
 
 
 def test_json_alone_is_on_stdout(run: Run) -> None:

@@ -112,7 +112,7 @@ def test_as_data(planned: cw.PlannedEngine) -> None:
         found["memory_bytes"] == sum(found["memory"][name] for name in ("arena_bytes", "weights_bytes")) + 64 * 3 * 8192
     )
     assert [step["name"] for step in found["steps"]] == [step.name for step in planned.assignment.steps]
-    assert {step["basis"] for step in found["steps"]} <= set(Basis)
+    assert {step["known"] for step in found["steps"]} <= set(Basis)
 
 
 def test_a_prediction_has_a_row_for_each_layer(planned: cw.PlannedEngine) -> None:
@@ -131,8 +131,10 @@ def test_a_prediction_has_a_row_for_each_layer(planned: cw.PlannedEngine) -> Non
 def test_a_prediction_prints_its_layers(planned: cw.PlannedEngine) -> None:
     said = str(planned.prediction)
     assert all(step.name in said for step in planned.assignment.steps)
-    assert "NVIDIA H200 · 8 layers · predicted, nothing ran" in said
+    assert said.splitlines()[0].split()[:3] == ["step", "runs", "type"]
+    assert "planned for NVIDIA H200, on which nothing was run: 8 steps" in said
     assert "predicted: " in said
+    assert all(step.name in planned.explain() for step in planned.assignment.steps)
     assert repr(planned.prediction).startswith("<NetworkPrediction: 8 layers on NVIDIA H200, ")
 
 
@@ -256,7 +258,7 @@ def test_a_precision_casts_without_computing() -> None:
     }
     (output,) = found.assignment.outputs
     assert found.assignment.tensors[output].dtype == "fp32"
-    held = found.origin.network(model).constants
+    held = found.constants()
     assert {held[name].dtype for name in found.assignment.constants} == {torch.float16}
     assert {spec.dtype for spec in found.assignment.constants.values()} == {"fp16"}
 
@@ -274,11 +276,44 @@ def test_a_folder_takes_the_network_to_its_device(tmp_path: Path) -> None:
     plan = cw.optimize(model, x, plan_only=True, store="none")
     plan.save(tmp_path / "plan")
     with pytest.raises(
-        cw.Refused, match=r'was planned from predictions, and nothing of it has run: .*on_change="replan"'
+        cw.Refused, match=r'was planned from predictions for .*, and nothing of it has run: .*on_change="replan"'
     ):
         cw.load(tmp_path / "plan", "cpu")
     engine = cw.load(tmp_path / "plan", "cpu", on_change="replan", mode="heuristic", store="none")
     assert torch.allclose(engine(x), model(x), atol=1e-4)
+
+
+def test_a_saved_plan_is_read_again_on_any_machine(tmp_path: Path) -> None:
+    plan = cw.optimize(*residual(), plan_only=True, device="h200", store="none")
+    plan.save(tmp_path / "plan")
+    read = cw.load(tmp_path / "plan", plan_only=True)
+    assert read.assignment == plan.assignment
+    assert (read.facts, read.bases, read.powers) == (H200, plan.bases, plan.powers)
+    assert (read.memory_report(), read.unknown) == (plan.memory_report(), plan.unknown)
+    assert read.prediction == plan.prediction
+    assert (read.explain(), read.to_json()) == (plan.explain(), plan.to_json())
+    read.save(tmp_path / "again")
+    for name in ("plan.json", "weights.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "plan" / name).read_bytes()
+    for device in (None, "h200"):
+        with pytest.raises(cw.Refused, match=r"predictions for NVIDIA H200, .*load\(folder, plan_only=True\) reads"):
+            cw.load(tmp_path / "plan", device)
+
+
+@pytest.mark.parametrize(
+    "option", [{"device": "cpu"}, {"on_change": "replan"}, {"mode": "full"}, {"policy": Policy(deterministic=True)},
+               {"store": "none"}, {"on_failure": "torch"}, {"trust_kernels": True}],
+)  # fmt: skip
+def test_options_of_an_engine_are_refused_for_a_plan(tmp_path: Path, option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(cw.BadInput, match=f"reads a plan as it was saved, so that {name} would be ignored"):
+        cw.load(tmp_path, plan_only=True, **option)
+
+
+def test_an_engine_is_not_read_as_a_plan(tmp_path: Path) -> None:
+    cw.optimize(nn.Conv2d(3, 4, 1).eval(), torch.ones(1, 3, 4, 4), mode="heuristic", store="none").save(tmp_path)
+    with pytest.raises(cw.BadInput, match="holds an engine, not a plan alone: leave out plan_only"):
+        cw.load(tmp_path, plan_only=True)
 
 
 def test_a_folder_needs_weights(planned: cw.PlannedEngine, tmp_path: Path) -> None:

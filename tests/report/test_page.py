@@ -40,7 +40,7 @@ def test_findings_are_a_table_with_the_winner_in_bold() -> None:
 def test_a_predicted_network_is_a_table_of_layers() -> None:
     found = cw.predict(MODEL, EXAMPLE, device="h200", store="none")
     page = found._repr_html_()
-    assert cells(page, "th")[:3] == ["layer", "runs", "µs"]
+    assert cells(page, "th")[:3] == ["step", "runs", "type"]
     assert {layer.name for layer in found.layers} <= set(cells(page, "td"))
 
 

@@ -39,7 +39,8 @@ def test_a_predicted_network(capsys: pytest.CaptureFixture[str]) -> None:
     found = cw.predict(MODEL.eval(), EXAMPLE, device="h200", store="none")
     cw.show(found)
     said = capsys.readouterr().out
-    assert "layers · predicted, nothing ran" in said
+    assert [line.rstrip() for line in said.splitlines()] == str(found).splitlines()
+    assert "on which nothing was run" in said
     assert all(layer.name in said for layer in found.layers)
     assert f"{found.memory_bytes:,} bytes" in said
 

@@ -33,9 +33,23 @@ def test_a_table_fits_and_keeps_the_time_and_what_runs(planned: cw.PlannedEngine
     lines = printed(planned, width)
     table = lines[: lines.index("")]
     assert all(len(line) <= width for line in table)
-    assert {"step", "runs", "µs"} <= set(table[0].split())
+    assert {"step", "runs", "µs", "memory"} <= set(table[0].split())
     assert ("why" in table[0]) == (width == 160)
     assert "planned for NVIDIA H200" in lines[lines.index("") + 1]
+
+
+class Sums(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x).cumsum(1)
+
+
+def test_memory_of_a_step_is_its_result_and_workspace_or_at_least_its_result() -> None:
+    engine = cw.optimize(Sums().eval(), torch.zeros(10, 25, 10, 10), plan_only=True, device="h200")
+    data = {row["runs"]: row["workspace_bytes"] for row in steps_data(engine)}
+    shown = {row["runs"]: row["memory"] for row in steps_sheet(engine).rows}
+    assert shown.keys() == data.keys()
+    assert {shown[runs] for runs, workspace in data.items() if workspace is None} == {"≥ 100 kB"}
+    assert {shown[runs] for runs, workspace in data.items() if workspace == 0} == {"100 kB"}
 
 
 def test_layers_are_chosen_by_the_names_that_a_step_joins(planned: cw.PlannedEngine) -> None:

@@ -61,4 +61,5 @@ def run_model(
             model, with_batch(example, batch), plan_only=True, device=device,
             precision=None if precision is None else Precision(precision), progress=bar, store=store,
         )  # fmt: skip
-    print_engine(planned, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    shown = planned if as_json else planned.prediction
+    print_engine(shown, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)

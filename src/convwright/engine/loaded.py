@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from convwright import strict_json
 from convwright.api.finding import refuse_ignored
 from convwright.core.device import DeviceFacts
+from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.blueprint import Blueprint
@@ -23,8 +25,10 @@ from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.inputs import policy_of
 from convwright.engine.network import Network
-from convwright.engine.planned_engine import SavedPlan
+from convwright.engine.planned_engine import PlannedEngine
+from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.forecast_times import Basis
+from convwright.engine.predicting import predicted_memory
 from convwright.engine.replanned import replanned
 from convwright.engine.running.failure import OnFailure
 from convwright.engine.saving.kernels_file import kernels_read
@@ -48,6 +52,7 @@ from convwright.engine.saving.saved import (
 from convwright.engine.saving.user_kernels import unlike
 from convwright.engine.structure import Structure, filled
 from convwright.errors import BadInput, Refused, first_line
+from convwright.graph.states import States
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.option_names import ModeName, OnChangeName, OnFailureName
@@ -70,17 +75,39 @@ class OnChange(StrEnum):
     REPLAN = "replan"
 
 
+class _Options(TypedDict, total=False):
+    """Options of ``load`` for an engine."""
+
+    on_change: OnChange | OnChangeName
+    policy: Policy | None
+    mode: Mode | ModeName
+    store: Store | Path | str | None
+    on_failure: OnFailure | OnFailureName
+    trust_kernels: bool
+
+
+@overload
+def load(
+    folder: Path | str, device: str | None = None, *, plan_only: Literal[False] = ..., **options: Unpack[_Options]
+) -> Engine | BucketedEngine: ...
+
+
+@overload
+def load(folder: Path | str, *, plan_only: Literal[True]) -> PlannedEngine: ...
+
+
 def load(
     folder: Path | str,
     device: str | None = None,
     *,
+    plan_only: bool = False,
     on_change: OnChange | OnChangeName = OnChange.REFUSE,
     policy: Policy | None = None,
     mode: Mode | ModeName = Mode.QUICK,
     store: Store | Path | str | None = None,
     on_failure: OnFailure | OnFailureName = OnFailure.RAISE,
     trust_kernels: bool = False,
-) -> Engine | BucketedEngine:
+) -> Engine | BucketedEngine | PlannedEngine:
     """The engine saved in a folder, on the device that it was planned for, or on ``device``.
 
     A plan is valid for one kind of device and one set of library versions; for others it is refused. With
@@ -88,10 +115,19 @@ def load(
     does. Nothing in the folder is executed unless ``trust_kernels`` is True: then compiled kernels that were saved with
     ``kernels=True`` run as they are, and nothing is compiled. Planning again ignores them. ``on_failure`` is as in
     ``optimize``.
+
+    ``plan_only=True`` reads a plan that ``optimize(…, plan_only=True)`` made, on any machine: nothing runs.
     """
     on_change, mode = one_of(OnChange, "on_change", on_change), one_of(Mode, "mode", mode, but=Mode.OFF)
     on_failure, folder = one_of(OnFailure, "on_failure", on_failure), folder_of(folder)
     policy, ignored = policy_of(policy), {"policy": policy, "store": store is not None, "mode": mode is not Mode.QUICK}
+    if plan_only:
+        ignored |= {"device": device is not None, "on_change": on_change is OnChange.REPLAN}
+        ignored |= {"on_failure": on_failure is not OnFailure.RAISE, "trust_kernels": trust_kernels}
+        refuse_ignored(ignored, "`load` with plan_only=True reads a plan as it was saved")
+        if (saved := saved_plan(folder)) is None:
+            raise BadInput(f"{folder} holds an engine, not a plan alone: leave out plan_only")
+        return saved
     if on_change is OnChange.REFUSE:
         refuse_ignored(ignored, '`load` plans nothing without on_change="replan"')
     plan = _plan(folder)
@@ -109,7 +145,9 @@ def load(
                 return _ready(trusted, plan, facts, on_failure)
             change = f"{folder} was planned with other versions of libraries"
     if on_change is OnChange.REFUSE:
-        raise Refused(f'{change}: plan the model again, or call convwright.load(folder, on_change="replan") in Python')
+        reads = "; convwright.load(folder, plan_only=True) reads the plan" if plan.get(PREDICTED) else ""
+        again = 'plan the model again, or call convwright.load(folder, on_change="replan") in Python'
+        raise Refused(f"{change}: {again}{reads}")
     if not all("graph" in data for data, _ in parts.values()):
         raise Refused(f"{change}, and holds no graph: plan the model again")
     anew = dict[Bucket | None, Blueprint]()
@@ -123,24 +161,31 @@ def load(
     return _ready(anew, plan, facts, on_failure)
 
 
-def saved_plan(folder: Path | str) -> SavedPlan | None:
+def saved_plan(folder: Path | str) -> PlannedEngine | None:
     """The plan in a folder that was only predicted; None if the folder holds an engine. Its device need not be in this
     machine."""
     folder = folder_of(folder)
     plan = _plan(folder)
     if not (known := plan.get(PREDICTED)):
         return None
-    if not isinstance(known, dict):
-        raise BadInput(f"{folder} holds a plan of an older convwright, which cannot be printed: plan the model again")
+    if not isinstance(known, dict) or "powers" not in known:
+        raise BadInput(f"{folder} holds a plan of an older convwright, which cannot be read: plan the model again")
     home, key = _home(plan), str(plan.get("device"))
     facts = home if home.key == key else device_facts(key[:_QUOTED])
-    return _read(folder, _saved_plan, plan, known, facts)
+    return _read(folder, _saved_plan, folder, plan, known, facts)
 
 
-def _saved_plan(plan: Mapping[str, Any], known: Mapping[str, Any], facts: DeviceFacts) -> SavedPlan:
-    read = read_plan(plan, facts)
+def _saved_plan(folder: Path, plan: Mapping[str, Any], known: Mapping[str, Any], facts: DeviceFacts) -> PlannedEngine:
+    read, graph = read_plan(plan, facts), graph_read(plan)
     check_assignment(read, facts.kind)
-    return SavedPlan(read, facts, tuple(map(Basis, known["bases"])), tuple(map(str, known["sums"])))
+    memory, unknown = predicted_memory(read, Footprints(graph, States(graph), facts))
+    of_steps = list(zip(read.steps, known["bases"], known["powers"], strict=True))
+    bases = tuple(Basis(basis) for _, basis, _ in of_steps)
+    powers = tuple(None if watts is None else Interval(**watts) for _, _, watts in of_steps)
+    structure = _structure(plan, len(read.outputs))
+    return PlannedEngine(
+        read, facts, bases, powers, memory, unknown, structure, graph, partial(_constants, folder, plan)
+    )
 
 
 def _ready(
@@ -162,10 +207,11 @@ def _home(plan: Mapping[str, Any]) -> DeviceFacts:
 
 def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | None:
     """Why a plan is not valid here, as far as its header says."""
+    if plan.get(PREDICTED):
+        planned = str(plan.get("device"))[:_QUOTED]
+        return f"{folder} was planned from predictions for {planned}, and nothing of it has run"
     if plan.get("device") != facts.key:
         return f"{folder} was planned for {str(plan.get('device'))[:_QUOTED]}, and this is {facts.key}"
-    if plan.get(PREDICTED):
-        return f"{folder} was planned from predictions, and nothing of it has run"
     versions = plan.get("fingerprints")
     if not isinstance(versions, dict) or versions.get("pytorch") != torch.__version__:
         return f"{folder} was planned with other versions of libraries"

@@ -1,21 +1,23 @@
-"""The predicted run of a network on a device: totals, and one row for each layer."""
+"""The predicted run of a network on a device: totals, and one row for each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
+from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.record import Record
+from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.planning.assignment import RunnerUp, Step
 from convwright.engine.planning.forecast_times import Basis
-from convwright.engine.planning.step_text import table
+from convwright.engine.planning.step_text import layouts, types, what_runs
+from convwright.graph.operations import NOTHING_RUNS
 from convwright.naming import singular
-from convwright.notebook import html
+from convwright.notebook import html, text
+from convwright.prediction.physics import least_us
 
-_HEADINGS = ("layer", "runs", "µs", "between", "known", "result bytes", "workspace bytes")
-_UNKNOWN = "–"
 _MUCH = 0.2  # a smaller share of rough estimates hardly affects the total
 # Times outside the domain of the predictor.
 OUTSIDE = (Basis.ROUGH, Basis.SIZE, Basis.LIMIT)
@@ -27,14 +29,21 @@ class LayerPrediction(Record):
 
     ``runs`` is the candidate or PyTorch's operator. ``time_us`` is None for a view, which runs nothing. ``known`` says
     what the time rests on: a measurement, a prediction, or a rough estimate. ``result_bytes`` is the memory of its
-    results; 0 if these are views. ``workspace_bytes`` is None if only the device can report it."""
+    results; 0 if these are views. ``workspace_bytes`` is None if only the device can report it. ``limit_us`` is the
+    least time that the device needs, and ``runner_up`` the next best candidate; None if unknown. ``reason`` says why it
+    was chosen."""
 
     name: str
     runs: str
+    type: str
+    layout: str
     time_us: Interval | None
-    known: Basis
+    known: Basis | None
+    limit_us: float | None
     result_bytes: int
     workspace_bytes: int | None
+    runner_up: RunnerUp | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,7 +54,8 @@ class NetworkPrediction(Record):
     The interval of ``time_us`` should hold nine of ten networks. ``rough_share`` is its share in steps unlike anything
     that the predictor has learned from. ``memory_bytes`` counts weights, inputs, and the peak of results and
     workspaces; the driver's own memory comes on top. ``power_w`` is the time-weighted mean over the steps with known
-    power, and ``energy_mj`` is that power over the whole run. None means that no prediction exists."""
+    power, and ``energy_mj`` is that power over the whole run. None means that no prediction exists. ``unknown`` names
+    the layers whose workspace or packed weight only the device can report; ``memory_bytes`` omits these."""
 
     device: str
     time_us: Interval
@@ -54,36 +64,50 @@ class NetworkPrediction(Record):
     power_w: Interval | None = None
     energy_mj: Interval | None = None
     layers: tuple[LayerPrediction, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<NetworkPrediction: {len(self.layers)} layers on {self.device}, {self.time_us.value:,.0f} µs>"
 
     def __str__(self) -> str:
-        head = singular(f"{self.device} · {len(self.layers)} layers · predicted, nothing ran")
-        rows = [_row(layer) for layer in self.layers]
-        return "\n".join((head, table(_HEADINGS, rows, numbers=(2, 3, 5, 6)), "", *sentences(self)))
+        return text(self)
 
     def _repr_html_(self) -> str:
         return html(self)
 
 
+def layer_prediction(
+    step: Step, known: Basis | None, tensors: Mapping[str, TensorSpec], device: DeviceFacts
+) -> LayerPrediction:
+    """A step that writes some of ``tensors``. ``known`` is None for a step of an engine."""
+    nothing, candidate = isinstance(step.operation, NOTHING_RUNS), step.candidate
+    nbytes = 0 if nothing else sum(tensors[name].nbytes for name in step.writes)
+    workspace = candidate.workspace_bytes if candidate is not None else 0 if nothing else None
+    return LayerPrediction(
+        step.name, what_runs(step), types(step), layouts(step), None if nothing else step.time_us, known,
+        None if candidate is None else least_us(candidate, device), nbytes, workspace, step.runner_up,
+        "" if nothing else step.reason,
+    )  # fmt: skip
+
+
 def sentences(found: NetworkPrediction) -> Iterator[str]:
     """The totals in words, and how rough they are."""
-    yield time_sentence(found)
-    yield from rough_sentences(found)
+    yield singular(f"planned for {found.device}, on which nothing was run: {len(found.layers)} steps")
+    time, is_bounded = f"{found.time_us.value:,.0f} µs", found.time_us.high < inf
+    yield f"predicted: {time}, between {_between(found.time_us)}" if is_bounded else f"predicted: at least {time}"
+    yield from _rough_sentences(found)
     if found.power_w is not None and found.energy_mj is not None:
-        yield power_sentence(found.power_w, found.energy_mj)
+        energy = f"{found.energy_mj.value:,.1f} mJ, between {_between(found.energy_mj)}"
+        yield f"power: {found.power_w.value:,.0f} W; energy: {energy}"
     yield f"memory: {found.memory_bytes:,} bytes of weights, inputs, results and workspaces"
+    if found.unknown:
+        yield singular(
+            f"without workspaces or packed weights of {len(found.unknown)} steps, which only the device can report: "
+            f"{', '.join(found.unknown)}"
+        )
 
 
-def time_sentence(found: NetworkPrediction) -> str:
-    """The time of a whole run with its bounds."""
-    time = f"{found.time_us.value:,.0f} µs"
-    is_bounded = found.time_us.high < inf
-    return f"predicted: {time}, between {between(found.time_us)}" if is_bounded else f"predicted: at least {time}"
-
-
-def rough_sentences(found: NetworkPrediction) -> Iterator[str]:
+def _rough_sentences(found: NetworkPrediction) -> Iterator[str]:
     """How rough the time is, and how to improve it; nothing if all layers are like those that were learned from."""
     if not found.rough_share:
         return
@@ -97,25 +121,12 @@ def rough_sentences(found: NetworkPrediction) -> Iterator[str]:
     yield f"for better predictions run `convwright sample --for 2h` and `convwright learn` on {found.device}"
 
 
-def power_sentence(watts: Interval, energy: Interval) -> str:
-    return f"power: {watts.value:,.0f} W; energy: {energy.value:,.1f} mJ, between {between(energy)}"
-
-
-def between(found: Interval) -> str:
+def _between(found: Interval) -> str:
     """The bounds of a figure.
 
-    >>> between(Interval(12.3, 10.0, float("inf"))), between(Interval(1234.5, 1000.0, 2000.0))
+    >>> _between(Interval(12.3, 10.0, float("inf"))), _between(Interval(1234.5, 1000.0, 2000.0))
     ('10.0 and ∞', '1,000 and 2,000')
     """
     digits = 0 if found.value >= 100 else 1
     high = "∞" if found.high == inf else f"{found.high:,.{digits}f}"
     return f"{found.low:,.{digits}f} and {high}"
-
-
-def _row(layer: LayerPrediction) -> Sequence[Any]:
-    time_us = layer.time_us
-    return (
-        layer.name, layer.runs, _UNKNOWN if time_us is None else f"{time_us.value:,.1f}",
-        _UNKNOWN if time_us is None else between(time_us), layer.known, f"{layer.result_bytes:,}",
-        _UNKNOWN if layer.workspace_bytes is None else f"{layer.workspace_bytes:,}",
-    )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -111,11 +112,17 @@ def planned(
     )  # fmt: skip
     chosen = planner.assignment(Costs(_STEP_US if facts.kind == "cuda" else 0.0))
     bases = tuple(times.basis(step.operation, step.candidate) for step in chosen.steps)
-    memory, unknown = _memory(chosen, planner.footprints)
+    memory, unknown = predicted_memory(chosen, planner.footprints)
     return PlannedEngine(
         with_bases(bases, chosen), facts, bases, _powers(chosen, facts, predictor), memory, unknown,
-        capture.structure, network.graph, capture.model, capture.origin,
+        capture.structure, network.graph, partial(_constants, capture),
     )  # fmt: skip
+
+
+def _constants(capture: Capture) -> Mapping[str, Tensor]:
+    if any(each.is_meta for each in capture.model.state_dict().values()):
+        raise BadInput("the model has no weights (its device is meta), and a folder holds them: plan it with weights")
+    return capture.origin.network(capture.model).constants
 
 
 def _powers(assignment: Assignment, facts: DeviceFacts, predictor: Predictor) -> tuple[Interval | None, ...]:
@@ -149,7 +156,7 @@ def _on(kind: str, network: Network) -> Network:
     return network.with_graph(network.graph.with_nodes(nodes))
 
 
-def _memory(assignment: Assignment, footprints: Footprints) -> tuple[MemoryReport, tuple[str, ...]]:
+def predicted_memory(assignment: Assignment, footprints: Footprints) -> tuple[MemoryReport, tuple[str, ...]]:
     """The memory that the engine will use, and the steps of which part is unknown."""
     lifetimes = Lifetimes(assignment, footprints.of_steps(assignment.steps, exact=False))
     weights, unknown = _weights(assignment)

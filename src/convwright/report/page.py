@@ -1,4 +1,4 @@
-"""The commands' output as HTML for notebooks."""
+"""The commands' output as HTML for notebooks, and as text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from convwright.engine.network_prediction import NetworkPrediction
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
-from convwright.report.tables.network_prediction import print_network_prediction
 from convwright.report.tables.predictions import print_predictions
 from convwright.report.tables.quantized import print_quantized
+from convwright.report.tables.steps import Planned, print_steps
 from convwright.report.tables.tuned import print_tuned
+from convwright.report.words.output import output
 from convwright.tuning.findings import Findings
 
 # No column has to make room for another: a page can be scrolled.
@@ -36,7 +37,7 @@ def html_of(found: Findings | Predictions | NetworkPrediction | Advice | Tuned |
     elif isinstance(found, Predictions):
         print_predictions(found, page)
     elif isinstance(found, NetworkPrediction):
-        print_network_prediction(found, page)
+        print_steps(found, page)
     elif isinstance(found, Advice):
         print_advice(found, page)
     elif isinstance(found, Tuned):
@@ -44,6 +45,14 @@ def html_of(found: Findings | Predictions | NetworkPrediction | Advice | Tuned |
     else:
         print_quantized(found, page)
     return page.html
+
+
+def text_of(found: Planned) -> str:
+    """The rows and sentences that the command prints, without colours."""
+    page = Console(file=StringIO(), width=output().width, color_system=None, markup=False, emoji=False, highlight=False)
+    with page.capture() as said:
+        print_steps(found, page)
+    return "\n".join(map(str.rstrip, said.get().splitlines()))
 
 
 class _Page(Console):

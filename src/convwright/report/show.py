@@ -15,9 +15,9 @@ from convwright.errors import BadInput
 from convwright.quantizing.quantized import Quantized
 from convwright.report.tables.advice import print_advice
 from convwright.report.tables.findings import print_findings
-from convwright.report.tables.network_prediction import print_network_prediction
 from convwright.report.tables.predictions import print_predictions
 from convwright.report.tables.quantized import print_quantized
+from convwright.report.tables.steps import print_steps
 from convwright.report.tables.tuned import print_tuned
 from convwright.report.words.output import console, output
 from convwright.tuning.findings import Findings
@@ -50,7 +50,7 @@ def show(
     elif isinstance(found, Predictions):
         print_predictions(found, where, refusals=refusals is not False)
     elif isinstance(found, NetworkPrediction):
-        print_network_prediction(found, where)
+        print_steps(found, where)
     else:
         raise BadInput(
             f"`show` takes a result of `find`, `predict`, `advise`, `tune` or `quantize`, got {brief(found)}"
