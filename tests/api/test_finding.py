@@ -135,10 +135,12 @@ def test_only_problems_texts_and_tensors_are_searched(what: Any) -> None:
 
 
 def test_a_store_that_keeps_nothing_says_so(fake: FakeTuner, tmp_path: Path) -> None:
-    with pytest.warns(
-        StoreWarning, match=f"findings are kept in memory only, since {tmp_path} cannot be used: it is a f"
-    ):
-        cw.find(PROBLEM, device=CPU, mode="quick", store=tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    path = file / "findings.sqlite"
+    why = f"{path} cannot be used: {file} is not a folder"
+    with pytest.warns(StoreWarning, match=f"findings are kept in memory only, since {why}"):
+        cw.find(PROBLEM, device=CPU, mode="quick", store=path)
 
 
 def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> None:
@@ -198,12 +200,14 @@ def test_a_second_search_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(found[0]) != TORCH
 
 
-def test_a_call_too_long_for_two_seconds_is_chosen_without_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuner = LongCalls(2e5).in_place(monkeypatch)
+@pytest.mark.parametrize("note", [SPENT, "was not tried: PyTorch's own call takes 200 ms, too long to compare it"])
+def test_a_call_too_long_for_two_seconds_has_one_reason_in_all_runs(monkeypatch: pytest.MonkeyPatch, note: str) -> None:
+    tuner = LongCalls(2e5, note).in_place(monkeypatch)
     with Store.open(None) as store:
         found = [cw.find(PROBLEM, device=CPU, mode="quick", store=store) for _ in range(2)]
     assert tuner.budgets_us == [2e5, 2e6]
     assert {reasons(each)[TORCH] for each in found} == {"the winner: nothing else was measured"}
+    assert reasons(found[0])[GEMM] == "was not tried: 2 s did not suffice to compare it with PyTorch's own call"
 
 
 def test_there_is_no_choice_until_a_call_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:

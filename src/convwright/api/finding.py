@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -16,6 +17,7 @@ from convwright.api.why import Reason
 from convwright.api.why import why as reason_of
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
+from convwright.core.finding import Finding
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import KINDS, parse
 from convwright.core.policy import Objective, Policy, check_policy
@@ -38,6 +40,7 @@ from convwright.wording.progress import Progress, progress_to
 # The time for a second search in mode quick if the first compared nothing. PyTorch's own call may take 125 ms, since a
 # comparison needs 16 calls.
 _SECOND_US, _FEWEST_CALLS = 2e6, 16
+_TOO_SHORT = f"was not tried: {_SECOND_US / 1e6:g} s did not suffice to compare it with PyTorch's own call"
 
 
 @uncompiled()
@@ -122,6 +125,8 @@ def find(
         found = search(budget_us=budget_us)
         if budget_us is None and wanted is Mode.QUICK and facts.kind == "cpu" and _compares_nothing(found):
             found = search(budget_us=_SECOND_US)
+            if _compares_nothing(found):
+                found = _with_one_reason(found)
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
         refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
     if kernels:
@@ -141,7 +146,23 @@ def _compares_nothing(found: Findings) -> bool:
     measured = None if own is None else own.measurement
     if measured is None or measured.device_us.value * _FEWEST_CALLS > BUDGETS_US[Mode.QUICK]:
         return True
-    return all(row.note is not None and row.note.startswith("was not tried") for row in rows)
+    return all(_is_untried(row) for row in rows)
+
+
+def _is_untried(row: Finding) -> bool:
+    return row.note is not None and row.note.startswith("was not tried")
+
+
+def _with_one_reason(found: Findings) -> Findings:
+    """The same with one sentence for all that two searches could not run. It would otherwise depend on the moment when
+    the time was over."""
+    verdicts = (
+        replace(row, finding=replace(row.finding, note=_TOO_SHORT), reason=_TOO_SHORT)
+        if _is_untried(row.finding) and row.reason == row.finding.note
+        else row
+        for row in found.verdicts
+    )
+    return replace(found, verdicts=tuple(verdicts))
 
 
 def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:
