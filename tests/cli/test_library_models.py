@@ -119,7 +119,7 @@ MISTAKES = [
     (["timm:", "--input", "1,3,9,9"], "timm has no model called ''"),
     (["torchvision:resnet19", "--input", "1,3,9,9"], "called 'resnet19', the nearest is 'resnet18'"),
     (["torchvision:broken", "--input", "1,3,9,9"], "'torchvision:broken' cannot be made: ValueError: no luck"),
-    (["timm:resnet18"], "give the shape of its input, as --input 1,3,224,224"),
+    (["timm:resnet18"], "'timm:resnet18' needs the shape of its input: add --input 1,3,224,224"),
     (["timm:resnet18", "--input", "3,9"], "the model does not run on its example"),
     (["timm:resnet18", "--input", "1,0,9,9"], "--input must be the shape of an input, for example 1,3,224,224, got"),
     (["timm:resnet18", "--input", "big"], "got 'big'"),
@@ -137,16 +137,23 @@ def test_mistakes_are_one_sentence(
     assert sentence in err
 
 
+@pytest.mark.parametrize("shape", [("--input", "1,3,9,9"), ()], ids=["input", "no input"])
+@pytest.mark.parametrize("command", ["passes", "advise"])
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
 def test_a_library_that_is_missing_is_named(
-    library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    library: str,
+    command: str,
+    shape: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("timm", "torchvision", "torchvision.models"):
         monkeypatch.setitem(sys.modules, name, None)
-    code, out, err = run(capsys, monkeypatch, "passes", f"{library}:resnet18", "--input", "1,3,9,9")
+    code, out, err = run(capsys, monkeypatch, command, f"{library}:resnet18", *shape)
     assert (code, out, err.count("\n")) == (2, "", 1)
     torch_now = f"torch=={torch.__version__.partition('+')[0]}"
-    assert f"'{library}:resnet18' needs {library}: pip install {library} {torch_now} ({torch_now} keeps" in err
+    assert f"'{library}:resnet18' needs {library}, which is not installed: pip install {library} {torch_now} (" in err
+    assert err.endswith(f"({torch_now} keeps this PyTorch)\n")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "time"])

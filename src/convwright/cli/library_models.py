@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -30,21 +32,23 @@ def names_library_model(target: str) -> bool:
     return _TARGET.fullmatch(target) is not None
 
 
+def check_installed(target: str) -> None:
+    """Refuse a target whose library is not installed, without importing it."""
+    library = _parts(target)[0]
+    if sys.modules.get(library) is None and find_spec(library) is None:
+        raise _missing(target, library)
+
+
 def library_model(target: str) -> nn.Module:
     """The model that ``target`` names."""
-    found = _TARGET.fullmatch(target)
-    assert found is not None, "checked by names_library_model"
-    library, name = found[1], found[2]
+    library, name = _parts(target)
     models = "torchvision.models" if library == "torchvision" else library
     try:
         module = import_module(models)
     except ModuleNotFoundError as error:
         if error.name not in (library, models):
             raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
-        keep = f"torch=={version('torch').partition('+')[0]}"
-        raise BadInput(
-            f"{target!r} needs {library}: pip install {library} {keep} ({keep} keeps this PyTorch)"
-        ) from None
+        raise _missing(target, library) from None
     except ImportError as error:
         raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
     known = module.list_models()
@@ -56,6 +60,20 @@ def library_model(target: str) -> nn.Module:
         return _made(module, library, name)
     except Exception as error:  # whatever a library raises
         raise BadInput(f"{target!r} cannot be made: {in_words(error)}") from error
+
+
+def _parts(target: str) -> tuple[str, str]:
+    """The library and the name of a model."""
+    found = _TARGET.fullmatch(target)
+    assert found is not None, "checked by names_library_model"
+    return found[1], found[2]
+
+
+def _missing(target: str, library: str) -> BadInput:
+    keep = f"torch=={version('torch').partition('+')[0]}"
+    return BadInput(
+        f"{target!r} needs {library}, which is not installed: pip install {library} {keep} ({keep} keeps this PyTorch)"
+    )
 
 
 def _made(module: ModuleType, library: str, name: str) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convwright.cli.library_models import library_model, names_library_model
+from convwright.cli.library_models import check_installed, library_model, names_library_model
 from convwright.cli.targets import called, factory
 from convwright.errors import BadInput
 
@@ -50,10 +50,9 @@ def made_by(target: str, shape: str | None, call: Callable[[], Any] | None = Non
     """
     shapes = None if shape is None else shapes_of(shape)
     if names_library_model(target):
+        check_installed(target)
         if shapes is None:
-            raise BadInput(
-                f"{target!r} is a model without an example: give the shape of its input, as --input 1,3,224,224"
-            )
+            raise BadInput(f"{target!r} needs the shape of its input: add --input 1,3,224,224, or another shape")
         model = library_model(target)
         return model, _example(model, shapes)
     made = called(target, factory(target)) if call is None else call()
