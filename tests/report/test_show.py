@@ -45,6 +45,15 @@ def test_a_predicted_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{found.memory_bytes:,} bytes" in said
 
 
+def test_an_engine_and_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    model = MODEL.eval()
+    cw.show(cw.optimize(model, EXAMPLE, mode="heuristic", store="none"))
+    assert "the engine: at least " in capsys.readouterr().out
+    planned = cw.optimize(model, EXAMPLE, plan_only=True, device="h200", store="none")
+    cw.show(planned)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == planned.explain().splitlines()
+
+
 def test_a_model_that_was_tuned_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
     cw.show(cw.tune(MODEL, EXAMPLE, device="cpu", plan_only=True))
     assert "candidates" in capsys.readouterr().out
@@ -62,6 +71,7 @@ def test_a_model_in_int8(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_anything_else_is_refused() -> None:
     with pytest.raises(
-        cw.BadInput, match=r"^`show` takes a result of `find`, `predict`, `advise`, `tune` or `quantize`, got 3$"
+        cw.BadInput,
+        match=r"^`show` takes a result of `find`, `predict`, `optimize`, `advise`, `tune` or `quantize`, got 3$",
     ):
         cw.show(3)  # type: ignore[arg-type]

@@ -10,49 +10,28 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from convwright.advising.advice import Advice
-from convwright.advising.tuned import Tuned
-from convwright.api.predicting import Predictions
-from convwright.engine.network_prediction import NetworkPrediction
-from convwright.quantizing.quantized import Quantized
-from convwright.report.tables.advice import print_advice
-from convwright.report.tables.findings import print_findings
-from convwright.report.tables.predictions import print_predictions
-from convwright.report.tables.quantized import print_quantized
-from convwright.report.tables.steps import Planned, print_steps
-from convwright.report.tables.tuned import print_tuned
+from convwright.report.show import Shown, print_shown
 from convwright.report.words.output import output
-from convwright.tuning.findings import Findings
 
 # No column has to make room for another: a page can be scrolled.
 _WIDTH = 10_000
 _COLOURS = {"green": "#1a7f37", "yellow": "#9a6700", "red": "#cf222e"}
 
 
-def html_of(found: Findings | Predictions | NetworkPrediction | Advice | Tuned | Quantized) -> str:
+def html_of(found: Shown) -> str:
     """The rows and sentences that the command of the same name prints."""
     page = _Page()
-    if isinstance(found, Findings):
-        print_findings(found, page)
-    elif isinstance(found, Predictions):
-        print_predictions(found, page)
-    elif isinstance(found, NetworkPrediction):
-        print_steps(found, page)
-    elif isinstance(found, Advice):
-        print_advice(found, page)
-    elif isinstance(found, Tuned):
-        print_tuned(found, page)
-    else:
-        print_quantized(found, page)
+    print_shown(found, page)
     return page.html
 
 
-def text_of(found: Planned) -> str:
-    """The rows and sentences that the command prints, without colours."""
-    page = Console(file=StringIO(), width=output().width, color_system=None, markup=False, emoji=False, highlight=False)
-    with page.capture() as said:
-        print_steps(found, page)
-    return "\n".join(map(str.rstrip, said.get().splitlines()))
+def text_of(found: Shown) -> str:
+    """The same without colours, as wide as the terminal."""
+    said = StringIO()
+    print_shown(
+        found, Console(file=said, width=output().width, color_system=None, markup=False, emoji=False, highlight=False)
+    )
+    return "\n".join(map(str.rstrip, said.getvalue().splitlines()))
 
 
 class _Page(Console):
