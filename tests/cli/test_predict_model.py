@@ -69,6 +69,20 @@ def test_json_alone_is_on_stdout(run: Run) -> None:
     assert all("mb8" in step["operation"] for step in found["steps"])
 
 
+@pytest.mark.parametrize("command", [("predict",), ("optimize", "--plan-only")], ids=["predict", "optimize"])
+def test_a_precision_has_the_aliases_of_a_dtype(command: tuple[str, ...], run: Run) -> None:
+    words = (*command, "models.py:small", "--device", "h200", "--precision")
+    shown = {precision: run(*words, precision) for precision in ("fp16", "bf16")}
+    assert all(code == 0 for code, _, _ in shown.values())
+    assert shown["fp16"] != shown["bf16"]
+    for alias, precision in (("half", "fp16"), ("float16", "fp16"), ("FP16", "fp16"), ("bfloat16", "bf16")):
+        assert run(*words, alias) == shown[precision]
+    code, out, err = run(*words, "float8")
+    assert (code, out) == (2, "")
+    assert err.startswith("convwright: --precision must be one of fp16, bf16, tf32")
+    assert err.endswith(", got 'float8'\n")
+
+
 def test_a_plan_goes_to_a_folder(run: Run, tmp_path: Path) -> None:
     code, out, _ = run(
         "optimize", "models.py:small", "--plan-only", "--device", "h200", "--dtype", "fp16", "--out", "plan"

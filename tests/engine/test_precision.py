@@ -28,6 +28,7 @@ from convwright.engine.precision.asked import Asked
 from convwright.engine.precision.lowering import Lowering, Precision, layers, lowered
 from convwright.engine.precision.mixed import Mixed
 from convwright.engine.precision.roundings import rounded_outputs
+from convwright.engine.predict import predict
 from convwright.engine.reference import reference
 from convwright.errors import BadInput, Refused
 from convwright.graph.operations import Foreign
@@ -262,9 +263,21 @@ def test_what_has_no_numbers_in_fp16_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("alias", "precision"),
+    [("half", "fp16"), ("float16", "fp16"), (torch.float16, "fp16"), ("bfloat16", "bf16"), (torch.bfloat16, "bf16")],
+)
+def test_a_precision_has_the_aliases_of_a_dtype(alias: Any, precision: str) -> None:
+    model = two_layers().eval()
+    assert torch.equal(engine(model, alias)(X), engine(model, precision)(X))
+    predicted = [predict(model, X, device="h200", precision=each) for each in (alias, precision)]
+    assert predicted[0].to_json() == predicted[1].to_json()
+
+
+@pytest.mark.parametrize(
     ("asked", "sentence"),
     [
         ({"precision": "fp8"}, "precision must be one of fp16, bf16, tf32, mixed, got 'fp8'"),
+        ({"precision": "float32"}, "precision must be one of fp16, bf16, tf32, mixed, got 'float32'"),
         ({"precision": "fp16", "samples": [X]}, "`samples` belongs to precision=\"mixed\", got precision='fp16'"),
         ({"max_output_error": 0.1}, "`max_output_error` belongs to"),
         ({"precision": "mixed", "max_output_error": -1}, "must be a positive number, a relative L2 error, got -1"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from convwright.cli.objective import HELP as OBJECTIVE
+from convwright.core.dtype import short_name
 from convwright.core.policy import Objective
+from convwright.naming import one_of
 
 
 class SearchMode(StrEnum):
@@ -36,6 +38,21 @@ class Precision(StrEnum):
     BF16 = "bf16"
     TF32 = "tf32"
     MIXED = "mixed"
+
+
+_Precision = TypeVar("_Precision", WholePrecision, Precision)
+
+
+def precision_of(kind: type[_Precision], given: str | None) -> _Precision | None:
+    """The value of ``--precision``. A dtype has the same aliases as for ``--dtype``.
+
+    >>> precision_of(Precision, "half"), precision_of(Precision, None)
+    (<Precision.FP16: 'fp16'>, None)
+    """
+    if given is None:
+        return None
+    name = short_name(given)
+    return one_of(kind, "--precision", name if name in list(kind) else given)
 
 
 class PlacementAim(StrEnum):

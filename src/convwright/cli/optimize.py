@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from convwright.cli.advise import LOADING, MAKING, TARGET
-from convwright.cli.choices import MODE_HELP, Precision, SearchMode
+from convwright.cli.choices import MODE_HELP, Precision, SearchMode, precision_of
 from convwright.cli.interrupt import stoppable
 from convwright.cli.model_target import InputShape, model_and_example
 from convwright.cli.store_path import StorePath, asked_for
@@ -40,7 +40,7 @@ def optimize(
     ] = False,
     deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
     precision: Annotated[
-        Precision | None,
+        str | None,
         typer.Option(
             metavar="TYPE",
             help="fp16, bf16 or tf32 for all layers, or mixed: for each what --max-output-error allows. By default "
@@ -97,6 +97,7 @@ def optimize(
         raise BadInput(f"--dtype must be fp16, bf16, fp32 or fp64, got {dtype!r}; `convwright quantize` judges int8")
     if kernels and plan_only:
         raise BadInput("--plan-only compiles nothing, so that --kernels would be ignored")
+    given = precision_of(Precision, precision)
     policy = Policy(max_workspace_bytes=max_workspace, max_error=max_error, deterministic=deterministic)
     kept = stoppable("before the network was planned", kept="searches that were done are remembered")
     chosen = asked_for(path, new=True)
@@ -106,7 +107,7 @@ def optimize(
         from convwright.engine.partial import PartialEngine
         from convwright.engine.precision.lowering import Precision as Lowered
 
-        lowered = None if precision is None else Lowered(precision)
+        lowered = None if given is None else Lowered(given)
         if out is not None:
             _check_folder(out)
         bar(0, 0, MAKING)

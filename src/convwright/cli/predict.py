@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convwright.cli.choices import ObjectiveOption, WholePrecision
+from convwright.cli.choices import ObjectiveOption, WholePrecision, precision_of
 from convwright.cli.model_target import InputShape
 from convwright.cli.output_form import AsCsv, AsMarkdown, Layer, Top, check_form, print_rows
 from convwright.cli.predict_model import names_model, run_model
@@ -67,10 +67,10 @@ def predict(
     ] = None,
     input_: InputShape = None,
     precision: Annotated[
-        WholePrecision | None,
+        str | None,
         typer.Option(
             metavar="TYPE",
-            help="Of a network: fp16, bf16 or tf32 for all layers; inputs and outputs keep their types.",
+            help="For a network: fp16, bf16 or tf32 for all layers. Inputs and outputs keep their types.",
         ),
     ] = None,
     layer: Layer = None,
@@ -87,6 +87,7 @@ def predict(
     predicted. In JSON, null is what cannot be predicted.
     """
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, top=top)
+    chosen = precision_of(WholePrecision, precision)
     if names_model(problem):
         _check_network(
             layout=layout, direction=direction, epilogue=epilogue, max_workspace=max_workspace, model=model,
@@ -96,7 +97,7 @@ def predict(
         kept = asked_for(path, reads=True)
         with with_tf32(tf32), kept as store:
             run_model(
-                problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=precision,
+                problem, shape=input_, device=device, batch=batch, dtype=dtype, precision=chosen,
                 store=store, layer=layer, top=top, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown,
             )  # fmt: skip
         return

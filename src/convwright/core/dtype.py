@@ -57,8 +57,16 @@ class DType(StrEnum):
         >>> DType.parse("float16")
         <DType.FP16: 'fp16'>
         """
-        text = _ALIASES.get(name.lower().removeprefix("torch."), name.lower())
-        return one_of(cls, "dtype", text)
+        return one_of(cls, "dtype", short_name(name))
+
+
+def short_name(name: str) -> str:
+    """A dtype's name as this package writes it. Other words are returned in lower case.
+
+    >>> short_name("torch.float16"), short_name("half"), short_name("FP16"), short_name("tf32")
+    ('fp16', 'fp16', 'fp16', 'tf32')
+    """
+    return _ALIASES.get(name.lower().removeprefix("torch."), name.lower())
 
 
 _NBYTES = {

@@ -34,7 +34,6 @@ from convwright.engine.structure import Structure
 from convwright.errors import BadInput
 from convwright.graph.operations import Foreign
 from convwright.measuring.hardware.machine import device_facts
-from convwright.naming import one_of
 from convwright.prediction.models import served
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -80,7 +79,7 @@ def planned_engine(
 
 def captured(model: nn.Module, inputs: tuple[Any, ...], precision: Precision | str | None = None) -> Capture:
     """The network of a model. The model is exported but not run."""
-    precision = None if precision is None else one_of(Precision, "precision", precision)
+    precision = None if precision is None else Precision.parse(precision)
     if precision is Precision.MIXED:
         raise BadInput(
             'precision="mixed" runs the model to measure its errors, and plan_only=True runs nothing: leave out either'

@@ -18,7 +18,7 @@ from convwright.engine.precision.lowering import Lowering, Precision
 from convwright.engine.precision.mixed import Mixed
 from convwright.engine.precision.standard import GivenError, OwnError, Standard
 from convwright.errors import BadInput
-from convwright.naming import is_above_0, one_of
+from convwright.naming import is_above_0
 
 # How many times the network's allowed error each layer may have: errors of layers average out. If they do not, a
 # smaller factor is tried. On a CPU oneDNN's packed convolutions sum in another order than PyTorch's own calls and
@@ -52,7 +52,7 @@ class Asked:
         partial: bool,
     ) -> Asked:
         """Check and convert the user's options."""
-        known = None if precision is None else one_of(Precision, "precision", precision)
+        known = None if precision is None else Precision.parse(precision)
         if known is not Precision.MIXED:
             for name, given in (("samples", samples), ("max_output_error", max_output_error)):
                 if given is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from convwright.core.dtype import IN_PYTORCH, DType
+from convwright.core.dtype import IN_PYTORCH, DType, short_name
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
@@ -24,6 +24,7 @@ from convwright.graph.graph import Graph, Node
 from convwright.graph.groups import Product
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign, Join, Operation, View
+from convwright.naming import one_of
 from convwright.tensors import core_dtype, empty, torch_dtype
 
 
@@ -35,6 +36,16 @@ class Precision(StrEnum):
     BF16 = "bf16"
     TF32 = "tf32"
     MIXED = "mixed"
+
+    @classmethod
+    def parse(cls, given: str) -> Precision:
+        """Read a precision; ``half``, ``float16``, ``bfloat16`` and PyTorch's dtypes also work.
+
+        >>> Precision.parse("half")
+        <Precision.FP16: 'fp16'>
+        """
+        name = short_name(str(given))
+        return one_of(cls, "precision", name if name in list(cls) else given)
 
     @property
     def dtype(self) -> DType | None:
