@@ -14,7 +14,7 @@ from convwright.errors import BadInput
 # More than any size has. Python itself refuses to read very long numbers, in other words.
 MOST_DIGITS = 18
 
-_NOUNS = "thread|distinct problem|problem|candidate|suggestion|observation|row|layer|step|other value"
+_NOUNS = "thread|distinct problem|problem|candidate|suggestion|observation|row|layer|step|convolution|other value"
 _ONE = re.compile(rf"(?<![\w.,])1 ({_NOUNS})s\b")
 
 _Member = TypeVar("_Member", bound=StrEnum)

@@ -35,7 +35,7 @@ def test_each_step_has_a_row_and_the_sums_agree() -> None:
     text = engine.explain()
     for step in engine.assignment.steps:
         assert any(line.startswith(step.name) for line in text.splitlines())
-    assert f"{len(engine.assignment.steps)} steps, 1 of them convolutions" in text
+    assert f"{len(engine.assignment.steps)} steps (1 convolution, " in text
     assert f"the engine: at least {engine.assignment.steps_us:,.0f} µs expected, the sum of its steps" in text
     assert f"arena: {engine.arena_bytes:,} bytes" in text
 
@@ -46,8 +46,8 @@ def test_what_was_not_measured_is_marked_and_nothing_is_copied_in_vain() -> None
     assert [step.name for step in engine.assignment.steps] == ["0+1"]
     _heading, row, *_ = engine.explain().splitlines()
     assert "≥1.0" in row.split()
-    assert "1 steps, 1 of them convolutions and 0 copies\nthe engine: at least 1 µs expected" in engine.explain()
-    assert "1 of them were not measured" in engine.explain()
+    assert "1 step (1 convolution, 0 copies)\nthe engine: at least 1 µs expected" in engine.explain()
+    assert "not measured: 1 of 1; ≥ marks" in engine.explain()
     assert row.endswith("expected to be the fastest by estimate")
     assert "for comparison" not in engine.explain(), "least times cannot be compared"
 
@@ -80,7 +80,7 @@ def test_a_step_whose_search_was_disturbed_is_not_called_the_fastest(monkeypatch
     engine = optimize(nn.Conv2d(4, 8, 3).eval(), torch.randn(1, 4, 8, 8), mode=Mode.QUICK)
     (step,) = (step for step in engine.assignment.steps if step.name == "conv2d")
     assert step.reason == "expected to be the fastest by estimate"
-    assert "the machine was too busy to measure: 1 of the steps were chosen without measurements" in engine.explain()
+    assert f"the machine was too busy to measure 1 of {len(engine.assignment.steps)} steps; stop" in engine.explain()
 
 
 def _with_step_times(monkeypatch: pytest.MonkeyPatch, model: nn.Module, factor: float) -> Engine:

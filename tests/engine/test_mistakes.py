@@ -162,9 +162,9 @@ def test_update_refuses_a_model_in_training_mode(engine: cw.Engine) -> None:
 def test_an_engine_says_what_it_is(engine: cw.Engine) -> None:
     several = cw.optimize(_model(), X, mode="heuristic", buckets=[1, 2])
     partial = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
-    key = engine.facts.key
-    assert repr(engine) == f"<Engine: 1 steps on {key}, at least {engine.assignment.steps_us:,.0f} µs>"
-    assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {key}>"
+    key = engine.facts.label
+    assert str(engine) == repr(engine) == f"<Engine: 1 step on {key}, at least {engine.assignment.steps_us:,.0f} µs>"
+    assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {engine.facts.key}>"
     assert repr(partial) == "<PartialEngine: engines for 1>"
 
 

@@ -37,6 +37,7 @@ from convwright.engine.saving.user_kernels import unlike, user_kernels
 from convwright.engine.structure import filled
 from convwright.errors import BadInput, FailureWarning, Refused, StepFailed
 from convwright.graph.memory_plan import MemoryPlan
+from convwright.naming import singular
 from convwright.notebook import Lines
 from convwright.shortage import needing
 from convwright.tensors import torch_dtype
@@ -294,7 +295,9 @@ class Engine(NotAModule):
         return None
 
     def __repr__(self) -> str:
-        return f"<Engine: {len(self.assignment.steps)} steps on {self.facts.key}, {expected(self.assignment)}>"
+        return singular(
+            f"<Engine: {len(self.assignment.steps)} steps on {self.facts.key}, {expected(self.assignment)}>"
+        )
 
     def _check(self, given: Sequence[Any]) -> None:
         reason = self.objection(given)

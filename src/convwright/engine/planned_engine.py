@@ -22,6 +22,7 @@ from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.saving.saved import folder_of, save
 from convwright.engine.structure import Structure
 from convwright.graph.graph import Graph
+from convwright.naming import singular
 from convwright.notebook import Lines, text
 from convwright.prediction.sums import energy_of, summed
 
@@ -114,7 +115,8 @@ class PlannedEngine:
 
     def __repr__(self) -> str:
         found = self.time_us
-        return f"<PlannedEngine: {len(self.assignment.steps)} steps on {self.facts.key}, {found.value:,.0f} µs>"
+        steps = f"{len(self.assignment.steps)} steps"
+        return singular(f"<PlannedEngine: {steps} on {self.facts.key}, {found.value:,.0f} µs>")
 
 
 def plan_sentences(planned: PlannedEngine) -> Iterator[str]:

@@ -12,6 +12,7 @@ from convwright.engine.planning.reasons import is_estimated
 from convwright.engine.planning.step_text import layouts, table, types, what_runs
 from convwright.graph.memory_plan import MemoryPlan
 from convwright.measuring.compare import Outcome
+from convwright.naming import singular
 from convwright.prediction.physics import least_us
 
 _HEADINGS = ("step", "runs", "type", "layout", "µs", "limit", "next best", "why")
@@ -47,10 +48,11 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     copies = sum(step.name.startswith("copy of ") for step in steps)
     convolutions = sum(isinstance(step.operation, ConvProblem) for step in steps)
     unmeasured = sum(not _is_measured(step) for step in steps)
-    yield f"{len(steps)} steps, {convolutions} of them convolutions and {copies} {'copy' if copies == 1 else 'copies'}"
+    kinds = f"{convolutions} convolutions, {copies} {'copy' if copies == 1 else 'copies'}"
+    yield singular(f"{len(steps)} steps ({kinds})")
     yield f"the engine: {expected(assignment)} expected, the sum of its steps"
     if unmeasured:
-        yield f"{unmeasured} of them were not measured: ≥ marks the least time that the device needs"
+        yield f"not measured: {unmeasured} of {len(steps)}; ≥ marks the least time that the device needs"
         return
     if not all(step.time_us.low == step.time_us.high for step in steps):  # none was timed in the engine
         yield from compared(assignment)
@@ -94,12 +96,12 @@ def _disturbed(assignment: Assignment) -> str | None:
     estimated = sum(map(is_estimated, assignment.steps))
     low, high = sorted((assignment.modelled_us, assignment.steps_us))
     if estimated:
-        why = f"{estimated} of the steps were chosen without measurements"
+        why = f" {estimated} of {len(assignment.steps)} steps"
     elif high > _DISTURBED * low and high - low > _SOME_US:
-        why = f"planning expected {assignment.modelled_us:,.0f} µs and the steps took {assignment.steps_us:,.0f} µs"
+        why = f": planning expected {assignment.modelled_us:,.0f} µs and the steps took {assignment.steps_us:,.0f} µs"
     else:
         return None
     return (
-        f"the machine was too busy to measure: {why}; stop other work and plan the model again before you trust these "
+        f"the machine was too busy to measure{why}; stop other work and plan the model again before you trust these "
         "times"
     )
