@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from convwright.engine.export.exported import Exported
@@ -19,17 +20,20 @@ from convwright.tensors import core_dtype
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """The graph before all passes, and the ``lowering`` applied after them. ``names`` maps constants to the model's
-    parameters and buffers; ``made`` are the other constants. Holds none of the model's tensors."""
+    parameters and buffers; ``made`` are the other constants, and ``fixed`` what some of the model's tensors must stay,
+    since the graph holds their numbers. Holds none of the model's tensors."""
 
     graph: Graph
     names: tuple[str, ...]
     made: Mapping[str, Tensor]
+    fixed: Mapping[str, Tensor]
     lowering: Lowering = field(default_factory=Lowering)
 
     @classmethod
     def of(cls, exported: Exported) -> Origin:
         graph, held = exported.network.graph, exported.network.constants
-        return cls(graph, exported.names, {name: held[name] for name in graph.constants if name not in exported.names})
+        made = {name: held[name] for name in graph.constants if name not in exported.names}
+        return cls(graph, exported.names, made, exported.fixed)
 
     def network(self, model: nn.Module) -> Network:
         """The network after passes and lowering, with the model's current weights."""
@@ -40,6 +44,9 @@ class Origin:
             if now is None or (tuple(now.shape), core_dtype(now.dtype)) != (spec.shape, spec.dtype):
                 has = "has none" if now is None else f"has {now.dtype} {tuple(now.shape)}"
                 raise BadInput(f"the model must have a `{name}` of {spec.dtype} {spec.shape}, and it {has}")
+        for name, fixed in self.fixed.items():
+            if name not in own or own[name].shape != fixed.shape or not torch.equal(own[name].to(fixed), fixed):
+                raise BadInput(f"`{name}` has changed, and the plan depends on its numbers: plan the model again")
         network = passed(Network(self.graph, {**self.made, **{name: own[name] for name in self.names}})).network
         network = lowered(network, self.lowering.dtypes).network
         # Constants that no pass changed still share memory with the model.

@@ -44,6 +44,9 @@ class Builder:
         self._parts: dict[Any, list[tuple[str, Order]]] = {}
         self._called: dict[Any, str] = {}
         self._taken: dict[str, int] = {}
+        self._sources: dict[str, set[str]] = {}
+        self.fixed: set[str] = set()
+        """The tensors of the model whose numbers this graph holds, in arguments or in what follows from them."""
 
     def name(self, node: Any) -> str:
         """The graph's name for a node: its layer, with the operator added if the layer is no leaf module."""
@@ -63,6 +66,27 @@ class Builder:
             self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
         except BadInput:
             return
+
+    def computed(self, node: Any, tensor: Tensor) -> None:
+        """The result of a node that is computed now."""
+        name = self.name(node)
+        self.constant(node, name, tensor)
+        self._sources[name] = set[str]().union(*map(self._sources_of, node.all_input_nodes))
+        if name in self.values:
+            self.fixed |= self._sources[name]
+
+    def number(self, node: Any, otherwise: Any) -> Any:
+        """A constant of a dtype that no graph holds, such as an index, which becomes part of an operator's arguments;
+        ``otherwise`` for any other node."""
+        tensor = self.tensor(node)
+        if tensor is None or self._names[node] in self.values:
+            return otherwise
+        self.fixed |= self._sources_of(node)
+        return tensor
+
+    def _sources_of(self, node: Any) -> set[str]:
+        name = self._names[node]
+        return self._sources.get(name, {name})
 
     def tensor(self, node: Any) -> Tensor | None:
         """The constant that a node refers to, else None."""

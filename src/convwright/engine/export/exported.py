@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from warnings import catch_warnings, filterwarnings
@@ -24,12 +24,13 @@ from convwright.tensors import core_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """``structure`` is how the model nests its outputs. ``names`` maps constants to the model's own names of its
-    parameters and buffers."""
+    """``structure`` is how the model nests its outputs. ``names`` are the constants that are parameters and buffers of
+    the model. ``fixed`` are copies of those whose numbers are part of the graph, such as indices."""
 
     network: Network
     structure: Structure
     names: tuple[str, ...]
+    fixed: Mapping[str, Tensor]
 
 
 def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tensor]) -> Exported:
@@ -47,10 +48,11 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
                 f"the model's arguments{_got(example)}"
             ) from error
         raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error
-    network, nesting = _network(program, tensors), program.call_spec.out_spec
+    (network, fixed), nesting = _network(program, tensors), program.call_spec.out_spec
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
     own = set(_own(program.graph_signature).values())
-    return Exported(network, structure_of(places), tuple(name for name in network.graph.constants if name in own))
+    names = tuple(name for name in network.graph.constants if name in own)
+    return Exported(network, structure_of(places), names, {name: fixed[name] for name in fixed if name in own})
 
 
 def _got(example: tuple[Any, ...]) -> str:
@@ -72,7 +74,8 @@ def _own(signature: Any) -> dict[str, str]:
     return {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
 
 
-def _network(program: Any, example: Sequence[Tensor]) -> Network:
+def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str, Tensor]]:
+    """The network, and copies of the tensors whose numbers are part of its graph."""
     signature = program.graph_signature
     held = {**program.state_dict, **program.constants}
     named = {**_own(signature), **signature.inputs_to_lifted_tensor_constants}
@@ -88,7 +91,7 @@ def _network(program: Any, example: Sequence[Tensor]) -> Network:
             _translate(builder, node)
         elif node.op == "output":
             builder.outputs(node.args[0], [_spec_of_fake(each) for each in node.args[0]])
-    return builder.network()
+    return builder.network(), {name: held[name].detach().clone() for name in builder.fixed}
 
 
 def _translate(builder: Builder, node: Any) -> None:

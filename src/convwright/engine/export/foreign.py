@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from convwright import strict_json, torch_api
 from convwright.core.tensor_spec import TensorSpec
+from convwright.engine.export.packed import packed, unpacked
 from convwright.errors import BadInput, Refused
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign
@@ -19,11 +20,13 @@ from convwright.graph.operations import Foreign
 # Arguments that JSON cannot represent are written as a dict with one of these keys.
 _TENSOR, _DTYPE, _LAYOUT, _DEVICE, _FORMAT = "tensor", "dtype", "layout", "device", "memory_format"
 _WORDS: dict[str, type] = {_DTYPE: torch.dtype, _LAYOUT: torch.layout, _FORMAT: torch.memory_format}
+# A constant of a dtype that graphs do not hold, such as an index or a mask, is an argument with its numbers.
+_CONSTANT = "constant"
 
 
 def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any], int | None]) -> str:
     """Arguments as strict JSON. ``place_of`` gives the place of a tensor, which is written instead of it, and None for
-    any other argument."""
+    any other argument. A ``Tensor`` among them is written with its numbers."""
 
     def word(argument: Any) -> Any:
         place = place_of(argument)
@@ -31,6 +34,8 @@ def written(args: Sequence[Any], kwargs: dict[str, Any], place_of: Callable[[Any
             return {_TENSOR: place}
         if isinstance(argument, list | tuple):
             return [word(each) for each in argument]
+        if isinstance(argument, Tensor):
+            return {_CONSTANT: packed(argument)}
         if argument is None or isinstance(argument, bool | int | float | str):
             return strict_json.in_words(argument) if isinstance(argument, float) else argument
         for name, kind in _WORDS.items():
@@ -56,9 +61,9 @@ def permutation(x: TensorSpec, order: tuple[int, ...]) -> Foreign:
     return Foreign("aten.permute.default", strict_json.dumps(arguments, compact=True), (dense(x),), (result,))
 
 
-def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments parsed, with ``tensors`` in their places."""
-    args, kwargs = _words(arguments)
+def read(arguments: str, tensors: Sequence[Tensor], constants: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments parsed, with ``tensors`` in their places and ``constants`` in order."""
+    (args, kwargs), following = _words(arguments), iter(constants)
 
     def argument(word: Any) -> Any:
         if isinstance(word, list):
@@ -68,21 +73,30 @@ def read(arguments: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str
         ((name, value),) = word.items()
         if name == _TENSOR:
             return tensors[value]
+        if name == _CONSTANT:
+            return next(following)
         return torch.device(value) if name == _DEVICE else _member(_WORDS[name], value)
 
     return [argument(each) for each in args], {name: argument(each) for name, each in kwargs.items()}
 
 
+def constants(operation: Foreign, device: torch.device) -> list[Tensor]:
+    """The constants among the arguments, in order."""
+    return [unpacked(data).to(device) for data in _named(_CONSTANT, _words(operation.arguments))]
+
+
 def devices(operation: Foreign) -> list[str]:
     """The devices named in the arguments."""
+    return [each for each in _named(_DEVICE, _words(operation.arguments)) if isinstance(each, str)]
 
-    def named(word: Any) -> list[str]:
-        if _is_device(word):
-            return [word[_DEVICE]]
-        inside = word.values() if isinstance(word, dict) else word if isinstance(word, list) else ()
-        return [each for part in inside for each in named(part)]
 
-    return named(_words(operation.arguments))
+def _named(name: str, word: Any) -> Iterator[Any]:
+    """What each ``{name: …}`` among the arguments holds, in order."""
+    if isinstance(word, dict) and word.keys() == {name}:
+        yield word[name]
+        return
+    for part in word.values() if isinstance(word, dict) else word if isinstance(word, list) else ():
+        yield from _named(name, part)
 
 
 def on_device(operation: Foreign, device: str) -> Foreign:
@@ -132,11 +146,16 @@ def operator_named(target: str) -> Any:
 
 def prepared(operation: Foreign) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
     """The operator as a function of tensors. Its results share no memory with them."""
-    operator, arguments, wanted = operator_named(operation.target), operation.arguments, len(operation.results)
+    operator, wanted = operator_named(operation.target), len(operation.results)
     is_view = any(each.alias_info is not None for each in torch_api.schema_of(operator).returns)
 
+    kept: dict[torch.device, list[Tensor]] = {}
+
     def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        args, kwargs = read(arguments, tensors)
+        device = tensors[0].device
+        if device not in kept:
+            kept[device] = constants(operation, device)
+        args, kwargs = read(operation.arguments, tensors, kept[device])
         result = operator(*args, **kwargs)
         several = result[:wanted] if isinstance(result, tuple | list) else (result,)
         return tuple(each.clone() if is_view else each for each in several)

@@ -216,19 +216,22 @@ def computed_now(builder: Builder, node: Any) -> None:
     made = node.target(*args, **kwargs)
     if not isinstance(made, torch.Tensor):
         raise Unknown(f"it gives {type(made).__name__}, which is not a tensor")
-    builder.constant(node, builder.name(node), made)
+    builder.computed(node, made)
 
 
 def foreign(builder: Builder, node: Any) -> None:
     """Add a node that runs PyTorch's own operator."""
     if not isinstance(node.target, torch_api.Operator) or node.target.namespace != "aten":
         raise Unknown("it is not one of PyTorch's own operators")
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: builder.number(each, each))
     read: dict[str, int] = {}
 
     def place_of(argument: Any) -> int | None:
         return read.setdefault(builder.value(argument), len(read)) if isinstance(argument, torch.fx.Node) else None
 
-    text = written(node.args, dict(node.kwargs), place_of)
+    text = written(args, dict(kwargs), place_of)
+    if not read:
+        raise Unknown("it reads no tensor that a network holds")
     inputs = tuple(dense(builder.spec(value)) for value in read)
     reads = {f"x{place}": value for place, value in enumerate(read)}
     results = builder.results(node)
