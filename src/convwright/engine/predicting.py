@@ -40,9 +40,9 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.wording.progress import Progress, progress_to
 
-# The time of a step inside a CUDA graph beyond its own: networks on an H200, compared with the sums of their steps
-# (`benchmarks/results/h200-whole-networks.jsonl`).
-_STEP_US = 1.5
+# The time of a step inside a CUDA graph beyond its own, and of each byte of its weight, which no cache holds there:
+# networks on an H200, compared with the sums of their steps (`benchmarks/results/h200-whole-networks.jsonl`).
+_STEP_US, _WEIGHT_BYTE_US = 0.5, 0.5e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +109,7 @@ def planned(
         network, facts, policy, mode=Mode.HEURISTIC, store=store, tf32=capture.lowering.tf32, memory_budget=budget,
         times=times, progress=lambda what, done, of: tell(done, of, what),
     )  # fmt: skip
-    chosen = planner.assignment(Costs(_STEP_US if facts.kind == "cuda" else 0.0))
+    chosen = planner.assignment(Costs(_STEP_US, _WEIGHT_BYTE_US) if facts.kind == "cuda" else Costs())
     bases = tuple(times.basis(step.operation, step.candidate) for step in chosen.steps)
     memory, unknown = predicted_memory(chosen, planner.footprints)
     return PlannedEngine(

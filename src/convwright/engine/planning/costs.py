@@ -24,8 +24,8 @@ class Costs:
     """Times of ways. ``step_us`` and ``byte_us`` are the extra cost of a step inside the network: 0 until given or
     learned."""
 
-    def __init__(self, step_us: float = 0.0) -> None:
-        self.step_us, self.byte_us = step_us, 0.0
+    def __init__(self, step_us: float = 0.0, byte_us: float = 0.0) -> None:
+        self.step_us, self.byte_us = step_us, byte_us
         self._alone: dict[_Key, float] = {}
         self._in_place: dict[_Key, float] = {}
 
