@@ -1,6 +1,7 @@
 """Whole networks as engines, as a table and in one paragraph, made of the record of `whole_networks.py`.
 
-The last line of each network counts.
+Of several measurements of one network, the one in which the best of the others was fastest counts: `torch.compile` takes
+up to 1.4 times as long on a slow host.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ _CALLED = {
     "unet": "U-Net with group norms", "unet512": "U-Net",
 }  # fmt: skip
 _OURS, _COMPILED = ("engine", "run"), ("compile", "autotune")
-_KEY = ("network", "batch", "dtype", "size", "tf32")
 _SHOWN = {"network": "resnet50", "dtype": "fp16", "batch": 32}
 
 
@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
 
 def table(lines: Lines) -> str:
     """Each network with the times of an engine, of `torch.compile` and of the best that PyTorch itself does."""
-    lines = _latest(lines)
+    lines = _one_each(lines)
     lines.sort(key=lambda line: (line["dtype"] != "fp16", line["dtype"], -line["batch"], line["size"] or 0))
     body = "\n".join(map(_row, lines))
     known = lines[0]["conditions"]
@@ -48,7 +48,7 @@ def table(lines: Lines) -> str:
 
 def in_short(lines: Lines) -> str:
     """One network in words, and the mean of all."""
-    lines = _latest(lines)
+    lines = _one_each(lines)
     shown = next(line for line in lines if all(line[name] == value for name, value in _SHOWN.items()))
     compiled_us = _compiled_us(shown)
     assert compiled_us is not None
@@ -66,7 +66,7 @@ def in_short(lines: Lines) -> str:
 def compared(lines: Lines) -> list[Comparison]:
     """Each network in fp16 or TF32 with a batch of 32, for a drawing: the one that gains most beside PyTorch first."""
     rows = []
-    for line in _latest(lines):
+    for line in _one_each(lines):
         compiled_us, kind = _compiled_us(line), _type(line)
         if compiled_us is not None and line["batch"] == 32 and kind in ("fp16", "TF32"):
             name = f"{_CALLED[line['network']]}, {kind}"
@@ -74,8 +74,17 @@ def compared(lines: Lines) -> list[Comparison]:
     return sorted(rows, key=lambda row: row.own_us / row.engine_us, reverse=True)
 
 
-def _latest(lines: Lines) -> Lines:
-    return list({tuple(line.get(name) for name in _KEY): line for line in lines}.values())
+def _one_each(lines: Lines) -> Lines:
+    chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for line in lines:
+        key = (line["network"], line["batch"], line["size"], _type(line))
+        if key not in chosen or _others_us(line) <= _others_us(chosen[key]):
+            chosen[key] = line
+    return list(chosen.values())
+
+
+def _others_us(line: dict[str, Any]) -> float:
+    return float(min(time_us for name, time_us in line["us"].items() if name not in _OURS))
 
 
 def _mean(lines: Lines) -> float:
