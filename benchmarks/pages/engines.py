@@ -1,7 +1,7 @@
 """Whole networks as engines, as a table and in one paragraph, made of the record of `whole_networks.py`.
 
-Of several measurements of one network, the one in which the best of the others was fastest counts: `torch.compile` takes
-up to 1.4 times as long on a slow host.
+Of several measurements of one network, the one in which the best of the others was fastest counts: on a slow host
+`torch.compile` takes up to 1.4 times as long.
 """
 
 from __future__ import annotations
