@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,23 @@ def content(path: Path) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as other:
         tables = ("finding", "search", "trying", "plan")
         return [row for table in tables for row in other.execute(f"SELECT * FROM {table}")]
+
+
+def test_bounds_that_are_words_are_read(path: Path) -> None:
+    """Rows from other tools may hold the words that strict JSON has for infinities."""
+    wide = replace(MEASUREMENT, device_us=Interval(12.5, 12.0, inf), prepare_us=Interval(3.0, -inf, inf))
+    with Store.open(path) as store:
+        store.record(PROBLEM, DEVICE, "a", "1", wide, None)
+    with closing(sqlite3.connect(path)) as other, other:
+        for number, word in (("-Infinity", '"-inf"'), (": Infinity", ': "inf"')):
+            other.execute("UPDATE finding SET measurement = replace(measurement, ?, ?)", (number, word))
+        ((text,),) = other.execute("SELECT measurement FROM finding")
+    assert text.count('"inf"') == 3
+    assert text.count('"-inf"') == 1
+    with Store.open(path) as store:
+        got = store.findings(PROBLEM, DEVICE)["a"].measurement
+    assert got is not None
+    assert (got.device_us, got.prepare_us) == (wide.device_us, wide.prepare_us)
 
 
 def test_reading_deletes_nothing_not_even_what_cannot_be_read(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.record import Record
+from convwright.errors import BadInput
 
 # The first word about a time that other work disturbed; it counts only in its own process.
 UNSTABLE = "unstable"
@@ -37,11 +38,29 @@ def may_pass(refusal: Refusal) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Interval(Record):
-    """A figure with its 95 % confidence interval."""
+    """A figure with its 95 % confidence interval.
+
+    >>> Interval(2.0, 3.0, 1.0)
+    Traceback (most recent call last):
+    convwright.errors.BadInput: `low` of an Interval must be at most `high`, got low=3.0 and high=1.0
+    """
 
     value: float
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise BadInput(f"`low` of an Interval must be at most `high`, got low={self.low!r} and high={self.high!r}")
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Interval:
+        """Read a record, in which infinities and NaN may be words.
+
+        >>> Interval.from_json({"value": 2.0, "low": 1.5, "high": "inf"})
+        Interval(value=2.0, low=1.5, high=inf)
+        """
+        return cls(**{name: float(end) if isinstance(end, str) else end for name, end in record.items()})
 
     def at_least(self, least: float) -> Interval:
         """The same, with every bound at least ``least``."""
@@ -107,8 +126,8 @@ class PairedRatio(Record):
     def from_json(cls, record: Mapping[str, Any]) -> PairedRatio:
         packing = record.get("packing_ratio")
         return cls(
-            record["own"], Interval(**record["ratio"]), record["rounds"],
-            None if packing is None else Interval(**packing),
+            record["own"], Interval.from_json(record["ratio"]), record["rounds"],
+            None if packing is None else Interval.from_json(packing),
         )  # fmt: skip
 
 
@@ -150,7 +169,7 @@ class Measurement(Record):
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Measurement:
         def interval(name: str) -> Interval | None:
-            return Interval(**record[name]) if record.get(name) is not None else None
+            return Interval.from_json(record[name]) if record.get(name) is not None else None
 
         device_us = interval("device_us")
         assert device_us is not None

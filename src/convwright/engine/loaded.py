@@ -181,7 +181,7 @@ def _saved_plan(folder: Path, plan: Mapping[str, Any], known: Mapping[str, Any],
     memory, unknown = predicted_memory(read, Footprints(graph, States(graph), facts))
     of_steps = list(zip(read.steps, known["bases"], known["powers"], strict=True))
     bases = tuple(Basis(basis) for _, basis, _ in of_steps)
-    powers = tuple(None if watts is None else Interval(**watts) for _, _, watts in of_steps)
+    powers = tuple(None if watts is None else Interval.from_json(watts) for _, _, watts in of_steps)
     structure = _structure(plan, len(read.outputs))
     return PlannedEngine(
         read, facts, bases, powers, memory, unknown, structure, graph, partial(_constants, folder, plan)
