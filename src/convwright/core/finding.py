@@ -38,11 +38,10 @@ def may_pass(refusal: Refusal) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Interval(Record):
-    """A figure with its 95 % confidence interval.
+    """A figure with its 95 % confidence interval. ``low`` must be at most ``high``.
 
-    >>> Interval(2.0, 3.0, 1.0)
-    Traceback (most recent call last):
-    convwright.errors.BadInput: `low` of an Interval must be at most `high`, got low=3.0 and high=1.0
+    >>> Interval(2.0, 1.5, 3.0).scaled(2.0)
+    Interval(value=4.0, low=3.0, high=6.0)
     """
 
     value: float
