@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from convwright.report.show import Shown, print_shown
-from convwright.report.words.output import output
+from convwright.report.words.output import plain_console
 
 # No column has to make room for another: a page can be scrolled.
 _WIDTH = 10_000
@@ -28,9 +28,7 @@ def html_of(found: Shown) -> str:
 def text_of(found: Shown) -> str:
     """The same without colours, as wide as the terminal."""
     said = StringIO()
-    print_shown(
-        found, Console(file=said, width=output().width, color_system=None, markup=False, emoji=False, highlight=False)
-    )
+    print_shown(found, plain_console(said))
     return "\n".join(map(str.rstrip, said.getvalue().splitlines()))
 
 
