@@ -20,7 +20,7 @@ def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], in
     """The fastest engine of those tried, with the times of its steps measured in the network."""
     costs, tried = Costs(), list[tuple[Step, ...]]()
     fastest: Engine | None = None
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         planned = planner.assignment(costs)
         if planned.steps in tried or (
             fastest is not None and planned.modelled_us > (1 - _GAIN) * fastest.assignment.steps_us
@@ -33,5 +33,10 @@ def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], in
         engine.assignment = planned.taking(times_us)
         if fastest is None or engine.assignment.steps_us < fastest.assignment.steps_us:
             fastest = engine
+        if number == 0 and engine.device.type == "cpu":
+            # A run of the network times all its steps within one moment; their searches were minutes apart, in which a
+            # CPU may slow down by half.
+            for variant in planner.variants(planned, costs):
+                costs.learn(variant.steps, build(variant).step_times(inputs))
     assert fastest is not None
     return fastest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.network import Network
@@ -25,7 +26,7 @@ from convwright.graph.graph import Graph
 from convwright.graph.greedy_choice import greedy
 from convwright.graph.groups import Group, groups, inside, largest
 from convwright.graph.joint_choice import solve, uniform
-from convwright.graph.operations import NO_PROBLEM, Join
+from convwright.graph.operations import NO_PROBLEM, Join, Operation
 from convwright.graph.states import States
 from convwright.settings import Mode
 from convwright.store.store import Store
@@ -112,12 +113,34 @@ class Planner:
             assigned = self._assigned(costs, copies)
         found, between = self._costing(costs, copies)
         problem = choice_problem(self.network.graph, self._states, found, between)
-        in_one_layout = uniform(choice_problem(
-            self.network.graph, self._states, filter(self._is_dense, found), filter(self._is_dense, between)
-        ))  # fmt: skip
+        in_one_layout = self._uniform(found, between)
         uniform_us = None if in_one_layout is None else in_one_layout.cost
         assigned = replace(assigned, greedy_us=_greedy_us(problem), uniform_us=uniform_us)
         return with_reasons(assigned, found, self._fastest)
+
+    def variants(self, assigned: Assignment, costs: Costs) -> Iterator[Assignment]:
+        """Other assignments of searched ways, so that their steps can be timed: ``assigned`` with each step's second
+        candidate, with its third, and the cheapest in one layout."""
+        close: dict[Operation, dict[str, Candidate]] = {}
+        for way in self._ways():
+            if way.candidate is not None:
+                close.setdefault(way.operation, {}).setdefault(way.candidate.id, way.candidate)
+        for number in range(max(map(len, close.values()), default=1) - 1):
+            steps = tuple(_with_other(step, close.get(step.operation, {}), number) for step in assigned.steps)
+            if steps != assigned.steps:
+                yield replace(assigned, steps=steps)
+        found, between = self._costing(costs, self._copies)
+        in_one_layout = self._uniform(found, between)
+        if in_one_layout is not None:
+            turns = {node.name: turn for turn, node in enumerate(self.network.graph.nodes)}
+            made = assignment(self.network.graph, self._states, in_one_layout, found, between, turns=turns)
+            if not _unknown(made):
+                yield self._ordered(made)
+
+    def _uniform(self, found: Iterable[Way], between: Iterable[CopyWay]) -> JointChoice | None:
+        """The cheapest choice in one layout, without slices."""
+        dense = filter(self._is_dense, found), filter(self._is_dense, between)
+        return uniform(choice_problem(self.network.graph, self._states, *dense))
 
     def _search(self, steps: Iterable[Step]) -> None:
         names = {each.group.name: part for part in self._parts for each in part.possible}
@@ -166,6 +189,12 @@ class Planner:
 def _unknown(assigned: Assignment) -> list[Step]:
     """Steps that were not searched for yet."""
     return [step for step in assigned.steps if step.candidate is None and not isinstance(step.operation, NO_PROBLEM)]
+
+
+def _with_other(step: Step, close: Mapping[str, Candidate], number: int) -> Step:
+    """The step with the candidate of this number among the others for its operation; the same if it has fewer."""
+    others = [each for id_, each in close.items() if step.candidate is not None and id_ != step.candidate.id]
+    return replace(step, candidate=others[number]) if number < len(others) else step
 
 
 def _joins_again(graph: Graph) -> bool:
