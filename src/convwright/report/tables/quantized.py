@@ -54,9 +54,8 @@ def _times(made: Quantized) -> str | None:
     if made.times is None:
         return None
     times = made.times
-    said = (
-        f"A run on the first sample takes {duration(times.before_us.value)} as it is and {duration(times.after_us.value)}"
-    )
+    before, after = duration(times.before_us.value), duration(times.after_us.value)
+    said = f"A run on the first sample takes {before} as it is and {after}"
     said += f" in int8: {1 / times.ratio.value:.2f}x ({rests_on(times.ratio, times.rounds)})"
     said += _OUTCOMES[times.outcome]
     return f"{said}." if times.unstable is None else f"{said}; {times.unstable}."
