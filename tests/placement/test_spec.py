@@ -81,7 +81,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "low = 1900.0",
             "low = 2500.0",
-            ", line 27: time_us: `low` of an Interval must be at most `high`, got low=2500.0 and high=2100.0",
+            ", line 27: time_us: `low` must be at most `high`, got 2500.0 and 2100.0",
         ),
         (
             "low = 1900.0",

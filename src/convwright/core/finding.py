@@ -8,7 +8,6 @@ from typing import Any
 
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.record import Record
-from convwright.errors import BadInput
 
 # The first word about a time that other work disturbed; it counts only in its own process.
 UNSTABLE = "unstable"
@@ -47,10 +46,6 @@ class Interval(Record):
     value: float
     low: float
     high: float
-
-    def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise BadInput(f"`low` of an Interval must be at most `high`, got low={self.low!r} and high={self.high!r}")
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Interval:

@@ -128,10 +128,9 @@ def _interval(value: Any, where: str) -> Interval:
     numbers = [each for each in ends.values() if isinstance(each, int | float) and not isinstance(each, bool)]
     if set(ends) != {"value", "low", "high"} or len(numbers) != 3:
         raise BadInput(f"{where}: time_us must be a number, or a table of value, low and high, got {value!r}")
-    try:
-        return Interval(**{end: float(each) for end, each in ends.items()})
-    except BadInput as error:
-        raise BadInput(f"{where}: time_us: {error}") from None
+    if ends["low"] > ends["high"]:
+        raise BadInput(f"{where}: time_us: `low` must be at most `high`, got {ends['low']} and {ends['high']}")
+    return Interval(**{end: float(each) for end, each in ends.items()})
 
 
 _CONVERTED: dict[str, Callable[[Any, str], Any]] = {"batches": _batches, "links": _links, "time_us": _interval}
