@@ -8,9 +8,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from convwright.cli.objective import HELP as OBJECTIVE
-from convwright.core.dtype import short_name
+from convwright.core.dtype import one_of_dtypes
 from convwright.core.policy import Objective
-from convwright.naming import one_of
 
 
 class SearchMode(StrEnum):
@@ -49,10 +48,7 @@ def precision_of(kind: type[_Precision], given: str | None) -> _Precision | None
     >>> precision_of(Precision, "half"), precision_of(Precision, None)
     (<Precision.FP16: 'fp16'>, None)
     """
-    if given is None:
-        return None
-    name = short_name(given)
-    return one_of(kind, "--precision", name if name in list(kind) else given)
+    return None if given is None else one_of_dtypes(kind, "--precision", given)
 
 
 class PlacementAim(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from convwright.naming import one_of
 
@@ -57,13 +58,22 @@ class DType(StrEnum):
         >>> DType.parse("float16")
         <DType.FP16: 'fp16'>
         """
-        return one_of(cls, "dtype", short_name(name))
+        return one_of(cls, "dtype", _short_name(name))
 
 
-def short_name(name: str) -> str:
+_Named = TypeVar("_Named", bound=StrEnum)
+
+
+def one_of_dtypes(kind: type[_Named], argument: str, given: Any) -> _Named:
+    """The member of ``kind`` called ``given``. Members that are dtypes have the same aliases as in ``DType``."""
+    name = _short_name(str(given))
+    return one_of(kind, argument, name if name in list(kind) else given)
+
+
+def _short_name(name: str) -> str:
     """A dtype's name as this package writes it. Other words are returned in lower case.
 
-    >>> short_name("torch.float16"), short_name("half"), short_name("FP16"), short_name("tf32")
+    >>> _short_name("torch.float16"), _short_name("half"), _short_name("FP16"), _short_name("tf32")
     ('fp16', 'fp16', 'fp16', 'tf32')
     """
     return _ALIASES.get(name.lower().removeprefix("torch."), name.lower())

@@ -37,7 +37,7 @@ def may_pass(refusal: Refusal) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Interval(Record):
-    """A figure with its 95 % confidence interval. ``low`` must be at most ``high``.
+    """A figure with its 95 % confidence interval.
 
     >>> Interval(2.0, 1.5, 3.0).scaled(2.0)
     Interval(value=4.0, low=3.0, high=6.0)

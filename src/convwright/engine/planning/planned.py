@@ -132,10 +132,9 @@ class Planner:
         found, between = self._costing(costs, self._copies)
         in_one_layout = self._uniform(found, between)
         if in_one_layout is not None:
-            turns = {node.name: turn for turn, node in enumerate(self.network.graph.nodes)}
-            made = assignment(self.network.graph, self._states, in_one_layout, found, between, turns=turns)
+            made = self._made(in_one_layout, found, between, self._as_exported)
             if not _unknown(made):
-                yield self._ordered(made)
+                yield made
 
     def _uniform(self, found: Iterable[Way], between: Iterable[CopyWay]) -> JointChoice | None:
         """The cheapest choice in one layout, without slices."""
@@ -159,15 +158,14 @@ class Planner:
         problem = choice_problem(graph, states, found, between)
 
         def made(choice: JointChoice, turns: Mapping[str, int]) -> Assignment:
-            return self._ordered(assignment(graph, states, choice, found, between, turns=turns))
+            return self._made(choice, found, between, turns)
 
-        as_exported = {node.name: turn for turn, node in enumerate(graph.nodes)}
-        cheapest = made(solve(problem), as_exported)
+        cheapest = made(solve(problem), self._as_exported)
         if self._budget is None or nbytes(cheapest, self.footprints) <= self._budget:
             return cheapest
         limited = Budget(
             self._budget, cheapest, choice_problem(graph, states, found, between, self.footprints.of),
-            self.footprints, as_exported, {way.group.name: way.group.nodes for way in found}, made,
+            self.footprints, self._as_exported, {way.group.name: way.group.nodes for way in found}, made,
         )  # fmt: skip
         if (fitting := limited.cheapest()) is not None:
             return fitting
@@ -175,8 +173,17 @@ class Planner:
             return cheapest  # searching its steps may make another choice the cheapest, and that may fit
         return limited.smallest()
 
-    def _ordered(self, assigned: Assignment) -> Assignment:
-        return Lifetimes(assigned, self.footprints.of_steps(assigned.steps, exact=False)).reordered()
+    @property
+    def _as_exported(self) -> dict[str, int]:
+        """The turn of each node in the exported order."""
+        return {node.name: turn for turn, node in enumerate(self.network.graph.nodes)}
+
+    def _made(
+        self, choice: JointChoice, found: Iterable[Way], between: Iterable[CopyWay], turns: Mapping[str, int]
+    ) -> Assignment:
+        """The steps of a choice, in the order that needs the least memory."""
+        made = assignment(self.network.graph, self._states, choice, found, between, turns=turns)
+        return Lifetimes(made, self.footprints.of_steps(made.steps, exact=False)).reordered()
 
     def _is_dense(self, way: Way | CopyWay) -> bool:
         """Whether it reads and writes no slices."""

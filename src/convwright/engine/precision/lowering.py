@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from convwright.core.dtype import IN_PYTORCH, DType, short_name
+from convwright.core.dtype import IN_PYTORCH, DType, one_of_dtypes
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.linear import LinearProblem
 from convwright.core.kinds.pointwise import PointwiseProblem
@@ -24,7 +24,6 @@ from convwright.graph.graph import Graph, Node
 from convwright.graph.groups import Product
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign, Join, Operation, View
-from convwright.naming import one_of
 from convwright.tensors import core_dtype, empty, torch_dtype
 
 
@@ -44,8 +43,7 @@ class Precision(StrEnum):
         >>> Precision.parse("half")
         <Precision.FP16: 'fp16'>
         """
-        name = short_name(str(given))
-        return one_of(cls, "precision", name if name in list(cls) else given)
+        return one_of_dtypes(cls, "precision", given)
 
     @property
     def dtype(self) -> DType | None:

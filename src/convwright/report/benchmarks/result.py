@@ -232,8 +232,8 @@ class Result:
         )  # fmt: skip
 
     def time_us(self, candidate: str | None) -> Interval | None:
-        """The time of a call of the named candidate. A name without a configuration stands for its fastest
-        configuration; a pattern with ``*`` stands for the fastest allowed candidate that matches."""
+        """The time of a call of a candidate, by its name. Without a configuration in the name, the fastest one
+        counts. With ``*`` in it, the fastest allowed candidate that matches counts."""
         if candidate is None:
             return None
         names = self.measured_like(candidate)
