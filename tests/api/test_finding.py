@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,12 @@ import pytest
 import torch
 
 import convwright as cw
-from convwright.core.candidate import Candidate
-from convwright.core.finding import Finding
 from convwright.core.policy import Policy
 from convwright.errors import BadInput, StoreWarning
 from convwright.measuring.hardware.machine import device_facts
 from convwright.store.store import Store
 from convwright.tuning.listing import fingerprint
-from convwright.tuning.trials.search_input import SPENT, SearchInput
-from tuning.made import CPU, PROBLEM, FakeTuner, chosen, measurement, reasons
+from tuning.made import CPU, PROBLEM, FakeTuner, measurement
 
 TEXT = "ic4ih8oc4kh3"
 GEMM = "reference/gemm"
@@ -149,65 +145,6 @@ def test_find_uses_the_store_it_is_given(fake: FakeTuner, tmp_path: Path) -> Non
         assert GEMM in mine.findings(PROBLEM.key, CPU.key)
     cw.find(PROBLEM, device=CPU, mode="quick")
     assert len(fake.calls) == 2
-
-
-class LongCalls(FakeTuner):
-    """PyTorch's own call takes ``own_us``, and nothing else is tried within a budget of fewer than 16 such calls."""
-
-    def __init__(self, own_us: float, note: str = SPENT) -> None:
-        super().__init__({TORCH: own_us})
-        self.own_us, self.note = own_us, note
-        self.budgets_us: list[float] = []
-
-    def __call__(self, candidates: Iterable[Candidate], contest: SearchInput) -> list[Finding]:
-        budget_us = contest.budget.total_us
-        self.budgets_us.append(budget_us)
-        made = super().__call__(candidates, contest)
-        if self.own_us * 16 <= budget_us:
-            return made
-        return [each if each.candidate.id == TORCH else Finding(each.candidate, note=self.note) for each in made]
-
-
-@pytest.mark.parametrize("note", [SPENT, "was not tried: PyTorch's own call takes 17 ms, too long to compare it"])
-def test_quick_gives_a_long_call_on_a_cpu_two_seconds_more(monkeypatch: pytest.MonkeyPatch, note: str) -> None:
-    tuner = LongCalls(17_000.0, note).in_place(monkeypatch)
-    with Store.open(None) as store:
-        found = cw.find(PROBLEM, device=CPU, mode="quick", store=store)
-    assert tuner.budgets_us == [2e5, 2e6]
-    assert GEMM in [each.finding.candidate.id for each in found.verdicts if each.finding.measurement is not None]
-
-
-def test_a_second_search_follows_only_a_quick_one_that_compared_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for own_us, asked, budgets_us in (
-        (17_000.0, {"mode": "quick", "budget_us": 1e5}, [1e5]),
-        (17_000.0, {"mode": "full"}, [30e6]),
-        (1_000.0, {"mode": "quick"}, [2e5]),
-    ):
-        tuner = LongCalls(own_us).in_place(monkeypatch)
-        with Store.open(None) as store:
-            cw.find(PROBLEM, device=CPU, store=store, **asked)  # type: ignore[arg-type]
-        assert tuner.budgets_us == budgets_us
-
-
-def test_a_second_search_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuner = LongCalls(17_000.0).in_place(monkeypatch)
-    with Store.open(None) as store:
-        short = cw.find(PROBLEM, device=CPU, mode="quick", store=store, budget_us=2e5)
-        assert chosen(short) == TORCH
-        found = [cw.find(PROBLEM, device=CPU, mode="quick", store=store) for _ in range(2)]
-    assert tuner.budgets_us == [2e5, 2e6]
-    assert [chosen(each) for each in found] == [chosen(found[0])] * 2
-    assert chosen(found[0]) != TORCH
-
-
-@pytest.mark.parametrize("note", [SPENT, "was not tried: PyTorch's own call takes 200 ms, too long to compare it"])
-def test_a_call_too_long_for_two_seconds_has_one_reason_in_all_runs(monkeypatch: pytest.MonkeyPatch, note: str) -> None:
-    tuner = LongCalls(2e5, note).in_place(monkeypatch)
-    with Store.open(None) as store:
-        found = [cw.find(PROBLEM, device=CPU, mode="quick", store=store) for _ in range(2)]
-    assert tuner.budgets_us == [2e5, 2e6]
-    assert {reasons(each)[TORCH] for each in found} == {"the winner: nothing else was measured"}
-    assert reasons(found[0])[GEMM] == "was not tried: 2 s did not suffice to compare it with PyTorch's own call"
 
 
 def test_there_is_no_choice_until_a_call_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from convwright.engine.planning.planned import Planner
 from convwright.engine.planning.searched_times import SearchedTimes
 from convwright.engine.planning.times import TimedCandidate
 from convwright.measuring.hardware.machine import device_facts
-from convwright.settings import BUDGETS_US, Mode
+from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.asked import named
 from convwright.tuning.trials.search_input import Progress
@@ -83,13 +83,3 @@ def test_variants_compute_the_same(planner: Planner) -> None:
 def test_a_candidate_whose_search_was_disturbed_is_timed_in_the_network(planner: Planner) -> None:
     best = fastest_in_place(planner, lambda planned: engine(planner, planned), [X])
     assert convolutions(best.assignment) == [FAST, FAST]
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "budget_us"),
-    [("mb1ic4ih8oc4kh3", Mode.QUICK, BUDGETS_US[Mode.QUICK]), ("mb64ic512ih56oc512kh3", Mode.QUICK, 3e6),
-     ("mb1ic512ih28oc512kh3", Mode.FULL, None)],
-)  # fmt: skip
-def test_a_quick_search_on_a_cpu_has_time_for_150_calls(text: str, mode: Mode, budget_us: float | None) -> None:
-    source = SearchedTimes(device_facts(torch.device("cpu")), Policy(), mode, Store.open(None))
-    assert source._budget_us(ConvProblem.parse(text)) == budget_us

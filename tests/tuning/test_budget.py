@@ -41,3 +41,14 @@ def test_what_happens_in_a_pause_costs_nothing() -> None:
     with budget.paused():
         time.now_us = 1010.0
     assert budget.spent_us == 10.0
+
+
+def test_a_budget_stretches_as_far_as_it_may_and_never_shrinks() -> None:
+    time = Time()
+    budget = Budget(100.0, most_us=300.0, now_us=time)
+    for needed_us, total_us in ((50.0, 100.0), (200.0, 200.0), (150.0, 200.0), (1000.0, 300.0)):
+        budget.stretch(needed_us)
+        assert budget.total_us == total_us
+    fixed = Budget(100.0, now_us=time)
+    fixed.stretch(200.0)
+    assert fixed.total_us == 100.0

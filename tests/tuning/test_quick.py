@@ -151,6 +151,27 @@ def test_what_no_processor_computes_within_the_budget_is_not_run_at_all(made: Ma
     }
 
 
+@pytest.mark.parametrize(("own_us", "least_us", "most_us"), [(1e3, 0.0, 2e5), (17e3, 1e6, 2.55e6), (5e4, 1e6, 3e6)])
+def test_long_calls_on_a_cpu_have_more_time_where_nobody_gives_a_budget(
+    made: Made, own_us: float, least_us: float, most_us: float
+) -> None:
+    made.own_us, made.quick = own_us, {f"slow-{i}": Way(1.2 * own_us) for i in range(7)} | {"fast": Way(0.5 * own_us)}
+    found = search(budget_us=None)
+    assert chosen(found) == "quick/fast"
+    assert found.choice is not None
+    assert found.choice.measurement is not None
+    assert found.choice.measurement.errors
+    assert least_us <= made.time() <= most_us
+
+
+def test_a_call_too_long_for_all_the_time_that_there_is_runs_alone(made: Made) -> None:
+    made.own_us, made.quick = 4e5, {"fast": Way(10.0)}
+    assert reasons(search(budget_us=None))["quick/fast"] == (
+        "was not tried: PyTorch's own call takes 400 ms, too long to compare it with anything within 3,000 ms"
+    )
+    assert made.time() <= 3e6
+
+
 def test_what_pytorch_does_with_another_flag_is_not_looked_at(made: Made) -> None:
     made.own_tf32_us, made.quick = 100.0, {"fast": Way(500.0)}
     found = search()

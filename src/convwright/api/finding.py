@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from reprlib import repr as brief
@@ -17,7 +15,6 @@ from convwright.api.why import Reason
 from convwright.api.why import why as reason_of
 from convwright.core.device import DeviceFacts
 from convwright.core.direction import Direction
-from convwright.core.finding import Finding
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import KINDS, parse
 from convwright.core.policy import Objective, Policy, check_policy
@@ -28,19 +25,13 @@ from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import is_above_0, one_of
 from convwright.option_names import ActivationName, DirectionName, ModeName, TrustName
-from convwright.settings import BUDGETS_US, Mode, Trust
+from convwright.settings import Mode, Trust
 from convwright.store.store import Store
 from convwright.tuning import find as tuner
-from convwright.tuning import listing
 from convwright.tuning.find import Findings
 from convwright.tuning.session import Choice, using
 from convwright.uncompiled import uncompiled
 from convwright.wording.progress import Progress, progress_to
-
-# The time for a second search in mode quick if the first compared nothing. PyTorch's own call may take 125 ms, since a
-# comparison needs 16 calls.
-_SECOND_US, _FEWEST_CALLS = 2e6, 16
-_TOO_SHORT = f"was not tried: {_SECOND_US / 1e6:g} s did not suffice to compare it with PyTorch's own call"
 
 
 @uncompiled()
@@ -76,8 +67,8 @@ def find(
     ``find`` lists candidates and measures nothing.
 
     Args:
-        mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled, and up to 2 s
-            more on a CPU if nothing was compared in that time, as with long calls. "predict-top" runs the few
+        mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled, on a CPU up to 3 s if
+            calls are long. "predict-top" runs the few
             candidates that may be the fastest by a model of the device. "predict" runs nothing and chooses by that
             model. "heuristic" runs nothing.
         budget_us: The time for a search, in place of the mode's.
@@ -117,52 +108,17 @@ def find(
         asked = {"`budget_us`": budget_us, "`isolate`": isolate, "`energy`": energy, "`tolerate_load`": tolerate_load}
         refuse_ignored(asked | {"`trust` 'verify'": trusted is Trust.VERIFY}, nothing)
     with using(store) as kept:
-        search = partial(
-            tuner.find, posed, facts, policy or Policy(), mode=wanted, store=kept,
+        found = tuner.find(
+            posed, facts, policy or Policy(), mode=wanted, store=kept, budget_us=budget_us,
             trust=trusted, isolate=isolate, energy=energy, tolerate_load=tolerate_load,
             progress=lambda what, done, total: tell(done, total, what),
         )  # fmt: skip
-        found = search(budget_us=budget_us)
-        if budget_us is None and wanted is Mode.QUICK and facts.kind == "cpu" and _compares_nothing(found):
-            found = search(budget_us=_SECOND_US)
-            if _compares_nothing(found):
-                found = _with_one_reason(found)
     if nothing is not None and found.policy.objective is Objective.ENERGY and not _knows_energy(found):
         refuse_ignored({"objective energy": True}, f"{nothing}, and no energy is known from before")
     if kernels:
         found = with_kernels(found, tell)
     tell(1, 1, "")
     return found
-
-
-def _compares_nothing(found: Findings) -> bool:
-    """Whether there was no time to run anything besides PyTorch's own call."""
-    own = found.baseline
-    rows = [verdict.finding for verdict in found.verdicts if own is None or verdict.finding.candidate != own.candidate]
-    rows = [row for row in rows if row.failure is None and listing.objection(row.candidate, found.policy) is None]
-    if not rows or any(row.measurement is not None for row in rows):
-        return False
-    # A store does not say why a candidate was not measured.
-    measured = None if own is None else own.measurement
-    if measured is None or measured.device_us.value * _FEWEST_CALLS > BUDGETS_US[Mode.QUICK]:
-        return True
-    return all(_is_untried(row) for row in rows)
-
-
-def _is_untried(row: Finding) -> bool:
-    return row.note is not None and row.note.startswith("was not tried")
-
-
-def _with_one_reason(found: Findings) -> Findings:
-    """The same with one sentence for all that two searches could not run. It would otherwise depend on the moment when
-    the time was over."""
-    verdicts = (
-        replace(row, finding=replace(row.finding, note=_TOO_SHORT), reason=_TOO_SHORT)
-        if _is_untried(row.finding) and row.reason == row.finding.note
-        else row
-        for row in found.verdicts
-    )
-    return replace(found, verdicts=tuple(verdicts))
 
 
 def why_nothing_is_measured(device: DeviceFacts, mode: Mode) -> str | None:

@@ -62,7 +62,7 @@ def find(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="Seconds; by default the mode's. On a CPU, quick takes up to 2 s more if it compared nothing.",
+            help="Seconds; by default the mode's. On a CPU, quick takes up to 3 s if calls are long.",
             show_default=False,
         ),
     ] = None,

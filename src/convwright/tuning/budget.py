@@ -15,8 +15,8 @@ def wall_us() -> float:
 class Budget:
     """``total_us`` of wall time from the moment of creation.
 
-    Excused time is added to it: an uninterruptible task may overrun the part reserved for others. ``now_us`` returns
-    the time.
+    Excused time is added to it: an uninterruptible task may overrun the part reserved for others. A search that learns
+    how long its calls are may ``stretch`` it up to ``most_us``. ``now_us`` returns the time.
 
     >>> moments = iter([0.0, 30.0, 30.0])
     >>> budget = Budget(100.0, now_us=lambda: next(moments))
@@ -24,8 +24,8 @@ class Budget:
     (30.0, 70.0)
     """
 
-    def __init__(self, total_us: float, *, now_us: Callable[[], float] | None = None) -> None:
-        self.total_us = total_us
+    def __init__(self, total_us: float, *, most_us: float = 0.0, now_us: Callable[[], float] | None = None) -> None:
+        self.total_us, self.most_us = total_us, max(total_us, most_us)
         self.excused_us = 0.0
         self.now_us = now_us or wall_us
         self._start_us = self.now_us()
@@ -44,6 +44,10 @@ class Budget:
 
     def has_any(self) -> bool:
         return self.left_us > 0
+
+    def stretch(self, needed_us: float) -> None:
+        """Make the total as long as needed, as far as it may be."""
+        self.total_us = max(self.total_us, min(needed_us, self.most_us))
 
     def leave(self, share: float) -> None:
         """Make sure that at least this share of the total is left."""

@@ -38,6 +38,8 @@ from convwright.tuning.trials.verify import still_holds
 from convwright.tuning.trials.warm_up import warm_up
 
 NOT_MEASURED = "was not measured: "
+# The most time of a quick search on a CPU, where a call may take as long as the whole search on a GPU.
+_LONG_CALLS_US = 3e6
 
 
 def find(
@@ -67,17 +69,18 @@ def find(
     * "quick": the most promising candidates within a small budget.
     * "full": also candidates of the problems inside rewrites, and rewrites around the best of them.
 
-    ``budget_us`` starts now. With ``trust="verify"`` a winner from the store is timed again beside PyTorch's own call,
-    and the search is repeated if it no longer holds. ``isolate`` runs candidates in another process. ``energy``
-    measures the energy of the best. ``tolerate_load`` compares candidates by ratios of rounds where other work makes
-    their times unstable; such times are not stored. ``progress`` receives the current activity. ``predictor`` gives the
-    order in which kernels are compiled and candidates are timed; by default it is estimates corrected by the store's
-    findings.
+    ``budget_us`` starts now. Without it a quick search on a CPU takes more time for long calls. With ``trust="verify"``
+    a winner from the store is timed again beside PyTorch's own call, and the search is repeated if it no longer holds.
+    ``isolate`` runs candidates in another process. ``energy`` measures the energy of the best. ``tolerate_load``
+    compares candidates by ratios of rounds where other work makes their times unstable; such times are not stored.
+    ``progress`` receives the current activity. ``predictor`` gives the order in which kernels are compiled and
+    candidates are timed; by default it is estimates corrected by the store's findings.
 
     A search inside a call passes ``then`` and does not wait for compilers. ``then`` is called in another thread when
     the kernels that the search lacked have been compiled.
     """
-    budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0))
+    stretches = budget_us is None and mode is Mode.QUICK and device.kind == "cpu"
+    budget = Budget(budget_us or BUDGETS_US.get(mode, 0.0), most_us=_LONG_CALLS_US if stretches else 0.0)
     with budget.paused():
         search = replace(
             search_for(problem, device, policy, mode, store, budget), trust=trust or settings().trust, isolate=isolate,

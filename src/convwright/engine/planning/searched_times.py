@@ -19,7 +19,7 @@ from convwright.errors import ConvwrightError, Refused
 from convwright.graph.operations import Foreign
 from convwright.measuring.timer import measure
 from convwright.prediction.physics import least_us, own_call_us
-from convwright.settings import BUDGETS_US, Mode
+from convwright.settings import Mode
 from convwright.shortage import SHORTAGES
 from convwright.store.store import Store
 from convwright.tensors import empty
@@ -30,9 +30,6 @@ from convwright.tuning.upcoming import Upcoming
 
 # How long an operator of PyTorch is timed.
 _FOREIGN_US = 50_000.0
-# A quick search needs time for so many calls, of which each thread of a CPU computes so many operations in a µs. With
-# less it leaves out candidates, and no later step of planning finds them.
-_CALLS, _FLOPS_PER_US, _MOST_US = 150, 4e4, 3e6
 
 
 class SearchedTimes:
@@ -56,14 +53,7 @@ class SearchedTimes:
 
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
         try:
-            found = find(
-                problem,
-                self.device,
-                self._policy,
-                mode=self._mode,
-                store=self._store,
-                budget_us=self._budget_us(problem),
-            )
+            found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
         except ConvwrightError:  # nothing here computes the problem
             return ()
         if found.choice is not None:
@@ -74,13 +64,6 @@ class SearchedTimes:
         except Refused:
             return ()
         return ((candidate, at_least(least_us(candidate, self.device) or own_call_us(candidate, self.device))),)
-
-    def _budget_us(self, problem: Problem) -> float | None:
-        """The time for a search; None for the mode's own."""
-        if self.device.kind != "cpu" or self._mode is not Mode.QUICK:
-            return None
-        needed_us = _CALLS * problem.flops / (_FLOPS_PER_US * (self.device.threads or 1))
-        return max(BUDGETS_US[self._mode], min(needed_us, _MOST_US))
 
     def of_operator(self, operation: Foreign) -> Interval | None:
         """The time of PyTorch's operator. If nothing may run, the least time to move its data. None if it raises an

@@ -21,6 +21,8 @@ from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput
 DECIDING = {"cpu": 12, "cuda": 20}
 # If fewer calls fit into what is left, no other quick timing starts; that itself takes 2.
 FEWEST_CALLS = {kind: 2 + calls for kind, calls in DECIDING.items()}
+# With time for so many calls a search leaves out no candidate that may win.
+ENOUGH_CALLS = 150
 # A candidate this many times slower than PyTorch's own call is not timed beside it.
 _SLOW = 2.0
 # After this many configurations of an algorithm in a row without progress, no more are tried.
@@ -47,13 +49,17 @@ class FirstLooks:
         self.on, begun_us = contest.device.kind, self.budget.now_us()
         self.bench = contest.bench()
         self.making_us = self.budget.now_us() - begun_us
-        patience_us = self.budget.total_us * (1 / FEWEST_CALLS[self.on] if effort.hurried else effort.patience)
         self.looks = QuickTimings(
-            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=patience_us,
+            self.bench, self.budget, contest.policy, contest.hooks.trying, patience_us=self._patience_us,
             tolerate_load=contest.tolerate_load,
         )  # fmt: skip
         self.passed: dict[Candidate, str] = {}
         self.wrong: dict[Candidate, Checked] = {}  # found to be wrong before any timing
+
+    @property
+    def _patience_us(self) -> float:
+        """A call longer than this is not repeated in a quick timing."""
+        return self.budget.total_us * (1 / FEWEST_CALLS[self.on] if self.effort.hurried else self.effort.patience)
 
     def look(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Run candidates while time is left. Returns all in order, those that cannot win last."""
@@ -80,6 +86,9 @@ class FirstLooks:
 
     def _look_at(self, candidate: Candidate) -> None:
         if self.looks.at(candidate) is not None:
+            if candidate == self.contest.baseline:
+                self.budget.stretch(ENOUGH_CALLS * self.looks.looked[candidate].call_us)
+                self.looks.patience_us = self._patience_us
             self.contest.hooks.looked(candidate, self.looks.cost_us(candidate))
 
     def _needs_more_than_was_seen(self, candidate: Candidate) -> float | None:
@@ -227,4 +236,4 @@ def too_long(call_ms: str, contest: SearchInput) -> str:
     """The reason not to try anything when PyTorch's own call takes too long."""
     within_ms = contest.budget.total_us / 1e3
     own = f"PyTorch's own call takes {call_ms} ms"
-    return f"was not tried: {own}, too long to compare it with anything within {within_ms:.3g} ms"
+    return f"was not tried: {own}, too long to compare it with anything within {within_ms:,.0f} ms"

@@ -72,6 +72,7 @@ class Request:
     known: Mapping[str, Finding]
     mode: Mode
     budget_us: float
+    most_us: float
     energy: bool
     tolerate_load: bool
     candidates: tuple[Candidate, ...]
@@ -103,10 +104,11 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
     while left:
         request = Request(
             contest.problem, contest.device, contest.policy, contest.baseline,
-            {} if own is None else {own.candidate.id: own}, contest.mode, budget.total_us, hooks.energy,
-            contest.tolerate_load, tuple(left), frozenset(failed), torch.get_num_threads(), Switches.now(),
+            {} if own is None else {own.candidate.id: own}, contest.mode, budget.total_us, budget.most_us,
+            hooks.energy, contest.tolerate_load, tuple(left), frozenset(failed), torch.get_num_threads(),
+            Switches.now(),
         )  # fmt: skip
-        tried = _Tried(hooks, budget.total_us)
+        tried = _Tried(hooks, budget.most_us)
         try:
             with budget.paused(), Worker(environment={"CONVWRIGHT_STORE": "none"}) as worker:
                 found: list[Finding] = worker.ask("measure", request, hear=tried.hear, patience_s=tried.patience_s)
@@ -163,6 +165,6 @@ def measure_here(say: Callable[[Any], None], request: Request) -> list[Finding]:
     hooks = Hooks(trying, lambda *said: say(said), request.energy, around=around)
     contest = SearchInput(
         request.problem, request.device, request.policy, request.baseline, request.known, request.mode,
-        Budget(request.budget_us), hooks, request.tolerate_load,
+        Budget(request.budget_us, most_us=request.most_us), hooks, request.tolerate_load,
     )  # fmt: skip
     return measure(request.candidates, contest)

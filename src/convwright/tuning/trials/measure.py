@@ -22,7 +22,7 @@ from convwright.tuning.choose import Verdict, choose, cost, may_be_better, objec
 from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.effort import EFFORTS, Effort
 from convwright.tuning.trials.extras import with_energy, with_peak
-from convwright.tuning.trials.first_looks import DECIDING, FEWEST_CALLS, FirstLooks, too_long
+from convwright.tuning.trials.first_looks import DECIDING, ENOUGH_CALLS, FEWEST_CALLS, FirstLooks, too_long
 from convwright.tuning.trials.quick_timing import FAILURES, QuickTimings, failure, none_had
 from convwright.tuning.trials.search_input import SEED, SPENT, SearchInput, passed_over
 from convwright.tuning.trials.side_by_side import Stopwatch, heat_us, like, with_errors
@@ -51,6 +51,7 @@ def measure_candidates(candidates: Iterable[Candidate], contest: SearchInput) ->
     configurations close to the best."""
     effort, budget = EFFORTS[contest.mode], contest.budget
     own_us = 0.0 if contest.baseline is None else own_call_us(contest.baseline, contest.device)
+    budget.stretch(ENOUGH_CALLS * own_us)
     if effort.hurried and own_us * FEWEST_CALLS[contest.device.kind] > budget.total_us:
         why = too_long(f"at least {own_us / 1e3:.3g}", contest)
         return [Finding(each, note=why) for each in candidates]

@@ -88,7 +88,7 @@ class QuickTimings:
         self.failed: dict[Candidate, Finding] = {}
         self.ruled_out: set[Candidate] = set()
         self._permitted: dict[Candidate, float] = {}
-        self._policy, self._trying, self._patience_us = policy, trying, patience_us
+        self.patience_us, self._policy, self._trying = patience_us, policy, trying
         # Other work on the host does not affect a GPU's times.
         self._waiting = Waiting() if bench.device.type == "cpu" and not tolerate_load else None
         self._background = Background()
@@ -121,7 +121,7 @@ class QuickTimings:
         self._is_disturbed()  # discard what came before
         runs = [self._run_us(call)]
         # All others are compared with PyTorch's own call, so its one-time costs must not count.
-        cold = runs[0] > self._patience_us * (_LOADING if is_torch(trial.candidate) else 1.0)
+        cold = runs[0] > self.patience_us * (_LOADING if is_torch(trial.candidate) else 1.0)
         if not cold:
             runs = [self._run_us(call)]
         while len(runs) < _RUNS and sum(runs) < _SHORT_US:
@@ -137,11 +137,11 @@ class QuickTimings:
         """Device and host time of a call; the wall time of a short call contains both."""
         with torch.cuda.device(self.bench.device):
             host_us, run_us = self._launched_us(call)
-            if is_torch(trial.candidate) and self._is_loading(host_us) and run_us - host_us <= self._patience_us:
+            if is_torch(trial.candidate) and self._is_loading(host_us) and run_us - host_us <= self.patience_us:
                 # Libraries load kernels for PyTorch's own call once, whoever makes it: do not count that.
                 first_us, (host_us, run_us) = run_us, self._launched_us(call)
                 self.budget.give_back(max(first_us - run_us, 0.0))
-            if run_us - host_us > self._patience_us or self._is_loading(host_us):
+            if run_us - host_us > self.patience_us or self._is_loading(host_us):
                 return QuickTiming(trial, (run_us,), cold=True)
             host_us, run_us = self._launched_us(call)
             if run_us >= _SHORT_US and host_us < _HIDDEN * run_us:
@@ -154,7 +154,7 @@ class QuickTimings:
             return QuickTiming(trial, runs, host_us, min(packs))
 
     def _is_loading(self, host_us: float) -> bool:
-        return host_us > _LOADING * self._patience_us
+        return host_us > _LOADING * self.patience_us
 
     def _apart(self, call: Call, host_us: float) -> tuple[tuple[float, ...], float]:
         """Times of the device alone, and the least of the host, which took ``host_us`` before."""
