@@ -36,6 +36,7 @@ pytestmark = [
 
 BACKEND = TritonKernels()
 SAME = ((1, 1), (1, 1))
+_PORTIONS = 48
 LAYERS = {
     "depthwise": Case((4, 32, 112, 112), (32, 1, 3, 3), padding=SAME, groups=32),
     "depthwise 7x7": Case((4, 192, 28, 28), (192, 1, 7, 7), padding=((3, 3), (3, 3)), groups=192),
@@ -68,15 +69,15 @@ def test_small_integers_come_out_exactly(
         assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
-# In portions, since each of them has to be compiled, and by turns in planes and with channels last.
-@pytest.mark.parametrize("first", range(24))
+# In portions, since each of them has to be compiled for up to a minute, and by turns in planes and with channels last.
+@pytest.mark.parametrize("first", range(_PORTIONS))
 def test_every_patch_handles_its_tails(first: int, live: DeviceFacts) -> None:
     dtype, layout = DTYPES[first % len(DTYPES)], (Layout.NCHW, Layout.NHWC)[first // len(DTYPES) % 2]
     for number in range(len(WINDOWS)):
         problem = ragged(number, dtype, layout)
         given = Operands.of(problem, "cuda", integers=True)
         expected = given.expected(problem).to(torch_dtype(dtype))
-        for candidate in all_patches(problem, 1 + first % 3)[first * len(WINDOWS) + number :: 24 * len(WINDOWS)]:
+        for candidate in all_patches(problem, 1 + first % 3)[first * len(WINDOWS) + number :: _PORTIONS * len(WINDOWS)]:
             assert torch.equal(given.computed(BACKEND.build(candidate, live)), expected), candidate.id
 
 
