@@ -111,13 +111,21 @@ class Recall:
 
     def record(self, fresh: Iterable[Finding], mode: Mode) -> None:
         """Store measurements and failures, but no unstable times, which later processes should not trust."""
-        observations = list[Observation]()
+        self.store.observe([self._observation(*kept, mode) for kept in self._keep(fresh)])
+
+    def record_errors(self, checked: Iterable[Finding]) -> None:
+        """Store the errors of candidates whose times are known: they were not observed once more."""
+        self._keep(checked)
+
+    def _keep(self, fresh: Iterable[Finding]) -> list[tuple[Finding, str]]:
+        """Store what may be trusted, and return it with the candidates' fingerprints."""
+        kept = list[tuple[Finding, str]]()
         for finding in fresh:
             if finding.failure is not None or (finding.measurement is not None and not finding.unstable):
                 print_, id_ = listing.fingerprint(finding.candidate, self.device), finding.candidate.id
                 self.store.record(self.problem.key, self.device.key, id_, print_, finding.measurement, finding.failure)
-                observations.append(self._observation(finding, print_, mode))
-        self.store.observe(observations)
+                kept.append((finding, print_))
+        return kept
 
     def _observation(self, finding: Finding, fingerprint: str, mode: Mode) -> Observation:
         """What a search observed of a candidate, without the times of single rounds."""

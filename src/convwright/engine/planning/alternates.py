@@ -6,16 +6,19 @@ import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.error_rule import objection_to_errors
-from convwright.core.finding import Finding, Interval
+from convwright.core.finding import Finding, Interval, KindError
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES
+from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
+from convwright.tuning.recall import Recall
 from convwright.tuning.trials.checks import Checks
 from convwright.tuning.trials.quick_timing import FAILURES
 from convwright.tuning.trials.search_input import SEED
+from convwright.tuning.trials.side_by_side import with_errors
 from convwright.tuning.trials.trial import Bench, Trial
 
 # At most _MOST besides the winner, each at most _CLOSE times as long. Inside a network caches are cold and each call
@@ -24,9 +27,9 @@ _MOST, _CLOSE = 2, 1.6
 _CHECKING_US = 1e6
 
 
-def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidate, Interval], ...]:
+def alternates(found: Findings, store: Store, *, frugal: bool = False) -> tuple[tuple[Candidate, Interval], ...]:
     """The winner and close candidates with acceptable errors, with their times. ``frugal`` adds the one with the least
-    workspace, and the fastest of several if these need more."""
+    workspace, and the fastest of several if these need more. Errors that are measured for this go to ``store``."""
     choice = found.choice
     if choice is None:
         return ()
@@ -48,6 +51,7 @@ def alternates(found: Findings, *, frugal: bool = False) -> tuple[tuple[Candidat
         fewest = min(map(_workspace_bytes, (choice, *right)))
         small = sorted((each for each in others if _workspace_bytes(each) < fewest), key=_workspace_bytes)
         right += [finding for finding in small[: 2 * _MOST] if checking.is_right(finding)][:1]
+    Recall(found.problem, found.device, found.policy, store, "direct").record_errors(checking.checked)
     return tuple((each.candidate, call_us(each, found.policy)) for each in (choice, *right))
 
 
@@ -73,25 +77,36 @@ class _Checking:
     def __init__(self, found: Findings) -> None:
         self._found = found
         self._ready: tuple[Bench, Checks] | None = None
+        self.checked: list[Finding] = []
 
     def is_right(self, finding: Finding) -> bool:
         assert finding.measurement is not None
         if finding.measurement.errors:
             # A doubtful time is no reason against it: it is timed again in the network.
-            own = self._found.baseline
-            known = None if own is None or own.measurement is None else own.measurement.errors
             errors = finding.measurement.errors
-            return objection_to_errors(finding.candidate, errors, known, self._found.policy) is None
+            return objection_to_errors(finding.candidate, errors, self._errors_of_own, self._found.policy) is None
         try:
             bench, checks = self._ready = self._ready or self._made()
             with torch.autocast(bench.device.type, enabled=False):
                 checked = checks.check(Trial(finding.candidate, bench), Budget(_CHECKING_US))
         except (*SHORTAGES, *FAILURES):
             return False
+        if not self.checked and self._found.baseline is not None and checks.of_own is not None:
+            self.checked.append(with_errors(self._found.baseline, checks.of_own.errors, checks.of_own.where))
+        if checked.enough:
+            self.checked.append(with_errors(finding, checked.errors, checked.where))
         return checked.enough and not checked.wrong
+
+    @property
+    def _errors_of_own(self) -> tuple[KindError, ...] | None:
+        """The errors of PyTorch's own call, as far as they were measured."""
+        own = self._found.baseline
+        return None if own is None or own.measurement is None else own.measurement.errors
 
     def _made(self) -> tuple[Bench, Checks]:
         found = self._found
         bench = Bench(found.problem, found.device, found.mode, seed=SEED)
+        if self._errors_of_own:
+            return bench, Checks(bench, found.policy, seed=SEED, known=found.baseline)
         own = None if found.baseline is None else Trial(found.baseline.candidate, bench)
         return bench, Checks(bench, found.policy, seed=SEED, own=own)

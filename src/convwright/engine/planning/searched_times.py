@@ -57,7 +57,7 @@ class SearchedTimes:
         except ConvwrightError:  # nothing here computes the problem
             return ()
         if found.choice is not None:
-            return alternates(found, frugal=self._frugal)
+            return alternates(found, self._store, frugal=self._frugal)
         # Other work disturbed the search. Use PyTorch's own call, with the device's lower bound as its time.
         try:
             candidate = unmeasured(found, None if found.baseline is None else found.baseline.candidate)
