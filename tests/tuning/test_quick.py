@@ -170,6 +170,10 @@ def test_a_call_too_long_for_all_the_time_that_there_is_runs_alone(made: Made) -
         "was not tried: PyTorch's own call takes 400 ms, too long to compare it with anything within 3,000 ms"
     )
     assert made.time() <= 3e6
+    store = Store.open(None)
+    search(store, budget_us=None)
+    said = reasons(search(store, budget_us=None))["quick/fast"]
+    assert said == "was not measured when this was searched: give a larger budget"
 
 
 def test_what_pytorch_does_with_another_flag_is_not_looked_at(made: Made) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,12 +16,13 @@ from convwright.store.kept_plans import KeptPlans
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
-    """An engine without memory for its runs: its plan and the constants of its network."""
+    """An engine without memory for its runs: its plan and the constants of its network. ``origin`` says how the
+    constants follow from the model's weights; a folder's is read only when it is needed."""
 
     assignment: Assignment
     constants: Mapping[str, Tensor]
     structure: Structure
-    origin: Origin | None = None
+    origin: Callable[[], Origin] | None = None
     graph: Graph | None = None
     kernels: KeptPlans | None = None
     """Kernels compiled by the process that saved the engine; set only if the user trusts them."""

@@ -40,7 +40,7 @@ from convwright.graph.memory_plan import MemoryPlan
 from convwright.naming import singular
 from convwright.notebook import Lines
 from convwright.shortage import needing
-from convwright.tensors import torch_dtype
+from convwright.tensors import core_dtype, torch_dtype
 
 
 class Engine(NotAModule):
@@ -173,21 +173,27 @@ class Engine(NotAModule):
 
     def update(self, model: nn.Module) -> None:
         """Copy the current weights of ``model``, which must be the model that the engine was made from, or one with the
-        same parameters, in evaluation mode. Nothing is searched again. An engine from a folder refuses, since it has
-        the weights of the plan alone. On a GPU this waits for running work. ``input`` and ``output`` are new tensors
-        afterwards."""
+        same parameters, in evaluation mode. Nothing is searched again. On a GPU this waits for running work. ``input``
+        and ``output`` are new tensors afterwards."""
         check_evaluates(model)
         if self._origin is None:
             raise BadInput(
-                "an engine from a folder cannot update its weights, since the folder holds the weights of the plan and "
-                "not of the model: update the engine in the process that planned it and save it again, or plan the "
-                "model again"
+                "this engine is from a folder of an older convwright, which does not say how its weights follow from "
+                "the model's: plan the model again"
             )
-        constants = self._origin.network(model).constants
+        constants = self._origin().network(model).constants
+        self._check_constants(constants)
         with self.turn:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # running work uses memory that is freed below
             self._ready(constants, self._program.arena)
+
+    def _check_constants(self, constants: Mapping[str, Tensor]) -> None:
+        """Refuse constants that are not the plan's: another version may have other passes."""
+        for name, spec in self.assignment.constants.items():
+            now = constants.get(name)
+            if now is None or (tuple(now.shape), core_dtype(now.dtype)) != (spec.shape, spec.dtype):
+                raise BadInput(f"the model gives no {name!r} of {spec.dtype} {spec.shape}: plan the model again")
 
     @property
     def blueprint(self) -> Blueprint:

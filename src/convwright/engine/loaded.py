@@ -25,6 +25,7 @@ from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
 from convwright.engine.export.inputs import policy_of
 from convwright.engine.network import Network
+from convwright.engine.origin import Origin
 from convwright.engine.planned_engine import PlannedEngine
 from convwright.engine.planning.footprints import Footprints
 from convwright.engine.planning.forecast_times import Basis
@@ -32,6 +33,7 @@ from convwright.engine.predicting import predicted_memory
 from convwright.engine.replanned import replanned
 from convwright.engine.running.failure import OnFailure
 from convwright.engine.saving.kernels_file import kernels_read
+from convwright.engine.saving.origin_text import origin_read
 from convwright.engine.saving.plan_checks import check_assignment
 from convwright.engine.saving.plan_text import graph_read
 from convwright.engine.saving.plan_text import read as read_plan
@@ -135,7 +137,7 @@ def load(
     parts = _read(folder, parts_of, plan, _constants(folder, plan))
     if (change := _change(folder, plan, facts)) is None:
         try:
-            read = {bucket: _read(folder, _blueprint, *part, facts) for bucket, part in parts.items()}
+            read = {bucket: _read(folder, _blueprint, folder, *part, facts) for bucket, part in parts.items()}
         except Refused as why:  # a kernel that this machine does not have
             change = f"{folder} needs something that is missing here: {first_line(why)[:_QUOTED]}"
         else:
@@ -155,9 +157,8 @@ def load(
         for bucket, (data, constants) in parts.items():
             network = _read(folder, _network, data, constants, facts)
             structure = _read(folder, _structure, data, len(network.graph.outputs))
-            anew[bucket] = replanned(
-                network, structure, facts, policy, mode, kept, on_failure
-            ).blueprint  # fmt: skip
+            made = replanned(network, structure, facts, policy, mode, kept, on_failure).blueprint
+            anew[bucket] = replace(made, origin=_read(folder, _origin, folder, data, constants))
     return _ready(anew, plan, facts, on_failure)
 
 
@@ -220,13 +221,19 @@ def _change(folder: Path, plan: Mapping[str, Any], facts: DeviceFacts) -> str | 
     return None if missing is None else f"{folder} runs {missing}"
 
 
-def _blueprint(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Blueprint:
+def _blueprint(folder: Path, plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Blueprint:
     read = read_plan(plan, facts)
     check_assignment(read, facts.kind)
     _check_constants(read.constants, constants)
     named = {name: constants[name] for name in read.constants}
     graph = graph_read(plan) if "graph" in plan else None
-    return Blueprint(read, named, _structure(plan, len(read.outputs)), graph=graph)
+    return Blueprint(read, named, _structure(plan, len(read.outputs)), _origin(folder, plan, constants), graph)
+
+
+def _origin(folder: Path, plan: Mapping[str, Any], constants: Mapping[str, Tensor]) -> Callable[[], Origin] | None:
+    """Reads the origin when it is needed, which is seldom."""
+    read = origin_read(plan, constants)
+    return None if read is None else partial(_read, folder, read)
 
 
 def _network(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Network:

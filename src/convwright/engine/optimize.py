@@ -203,7 +203,7 @@ def _planned(
 
         def ready(assignment: Assignment) -> Engine:
             net = planned.network
-            made = Blueprint(assignment, net.constants, captured.structure, own, net.graph)
+            made = Blueprint(assignment, net.constants, captured.structure, lambda: own, net.graph)
             return Engine(made, facts, on_failure)
 
         if measures_nothing:

@@ -47,7 +47,10 @@ class Origin:
         for name, fixed in self.fixed.items():
             if name not in own or own[name].shape != fixed.shape or not torch.equal(own[name].to(fixed), fixed):
                 raise BadInput(f"`{name}` has changed, and the plan depends on its numbers: plan the model again")
-        network = passed(Network(self.graph, {**self.made, **{name: own[name] for name in self.names}})).network
+        held = {name: own[name] for name in self.names}
+        device = next((tensor.device for tensor in held.values()), None)
+        made = {name: tensor if device is None else tensor.to(device) for name, tensor in self.made.items()}
+        network = passed(Network(self.graph, made | held)).network
         network = lowered(network, self.lowering.dtypes).network
         # Constants that no pass changed still share memory with the model.
         constants = network.constants.items()

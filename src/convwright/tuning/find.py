@@ -23,7 +23,7 @@ from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.by_ratios import by_ratios
-from convwright.tuning.choose import Verdict, choose
+from convwright.tuning.choose import Verdict, choose, is_torch
 from convwright.tuning.findings import Findings as Findings
 from convwright.tuning.inner_problems import known_best, searching
 from convwright.tuning.kernels import begun_early, compiling
@@ -158,7 +158,10 @@ def _remembered(search: Search, direct: list[Candidate], refusals: list[Refusal]
     """The result of an earlier search."""
     recall = search.recall()
     listed = [*direct, *recall.beyond(direct)]
-    return _ranked(search, _rows(listed, recall.known(listed), "was not measured when this was searched"), refusals)
+    known = recall.known(listed)
+    others = [each for each in known.values() if each.measurement is not None and not is_torch(each.candidate)]
+    cure = "" if others else ": give a larger budget"
+    return _ranked(search, _rows(listed, known, f"was not measured when this was searched{cure}"), refusals)
 
 
 def _searched(

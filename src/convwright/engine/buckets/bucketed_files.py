@@ -11,7 +11,7 @@ from torch import Tensor
 from convwright.core.device import DeviceFacts
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.buckets import Bucket, bucket_of, bucket_text
-from convwright.engine.saving.saved import needed, plan_of, write
+from convwright.engine.saving.saved import needed, plan_of, tensors_of, write
 
 # Keys of the plan file: why batches are not padded or split; the plan of each bucket; and in each of these, the names
 # of its constants in the weights file.
@@ -25,9 +25,10 @@ def save_buckets(
     padded or split."""
     held, plans = dict[str, Tensor](), list[dict[str, Any]]()
     for bucket, each in planned.items():
-        names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in each.constants.items()
+        tensors = tensors_of(each)
+        names = {name: f"{name} of {bucket_text(bucket)}" for name, tensor in tensors.items()
                  if held.setdefault(name, tensor) is not tensor}  # fmt: skip
-        held |= {own: each.constants[name] for name, own in names.items()}
+        held |= {own: tensors[name] for name, own in names.items()}
         plans.append({"bucket": bucket, _NAMES: names, **plan_of(each)})
     runs = needed([each.assignment for each in planned.values()], device)
     write(folder, held, device, {WHOLE: whole, _BUCKETS: plans, **runs}, kernels)

@@ -29,10 +29,10 @@ def written(assignment: Assignment) -> dict[str, Any]:
         "greedy_us": assignment.greedy_us,
         "uniform_us": assignment.uniform_us,
         "beside_model": None if assignment.beside_model is None else assignment.beside_model.to_json(),
-        "tensors": {name: _spec_text(spec) for name, spec in assignment.tensors.items()},
-        "constants": {name: _spec_text(spec) for name, spec in assignment.constants.items()},
+        "tensors": {name: spec_written(spec) for name, spec in assignment.tensors.items()},
+        "constants": {name: spec_written(spec) for name, spec in assignment.constants.items()},
         "slices": assignment.slices,
-        "wholes": {name: _spec_text(spec) for name, spec in assignment.wholes.items()},
+        "wholes": {name: spec_written(spec) for name, spec in assignment.wholes.items()},
         "steps": [
             {
                 "name": step.name,
@@ -69,7 +69,7 @@ def read(plan: Mapping[str, Any], device: DeviceFacts) -> Assignment:
 def graph_written(graph: Graph) -> dict[str, Any]:
     """A graph without its constants, which the assignment has."""
     return {
-        "values": {name: _spec_text(spec) for name, spec in graph.values.items() if name not in graph.constants},
+        "values": {name: spec_written(spec) for name, spec in graph.values.items() if name not in graph.constants},
         "nodes": [
             {"name": node.name, "operation": _operation_text(node.operation), "reads": dict(node.reads),
              "writes": node.writes}
@@ -125,17 +125,18 @@ def _operation_text(operation: Operation) -> Any:
     if isinstance(operation, Foreign):
         return {
             "target": operation.target, "arguments": operation.arguments,
-            "inputs": [_spec_text(spec) for spec in operation.inputs],
-            "results": [_spec_text(spec) for spec in operation.results],
+            "inputs": [spec_written(spec) for spec in operation.inputs],
+            "results": [spec_written(spec) for spec in operation.results],
         }  # fmt: skip
     if isinstance(operation, View):
-        return {"view": _spec_text(operation.x), "as": _spec_text(operation.y)}
+        return {"view": spec_written(operation.x), "as": spec_written(operation.y)}
     if isinstance(operation, Join):
         return {
-            "join": [_spec_text(spec) for spec in operation.inputs], "as": _spec_text(operation.y), "dim": operation.dim
+            "join": [spec_written(spec) for spec in operation.inputs], "as": spec_written(operation.y),
+            "dim": operation.dim,
         }  # fmt: skip
     if isinstance(operation, Part):
-        x, y = map(_spec_text, (operation.x, operation.y))
+        x, y = map(spec_written, (operation.x, operation.y))
         return {"part": y, "of": x, "dim": operation.dim, "start": operation.start}
     return operation.key
 
@@ -160,7 +161,7 @@ def _of_graph(data: Any) -> Operation:
     return operation
 
 
-def _spec_text(spec: TensorSpec) -> list[Any]:
+def spec_written(spec: TensorSpec) -> list[Any]:
     return [spec.dtype, spec.shape, spec.strides]
 
 

@@ -19,6 +19,7 @@ from convwright import strict_json
 from convwright.core.device import DeviceFacts
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.planning.assignment import Assignment
+from convwright.engine.saving.origin_text import ORIGIN, origin_tensors, origin_written
 from convwright.engine.saving.plan_text import graph_written, written
 from convwright.engine.saving.user_kernels import user_kernels
 from convwright.errors import BackendError, BadInput
@@ -44,13 +45,19 @@ def save(
     only ``predicted`` has what is known of its times."""
     mark = {} if predicted is None else {PREDICTED: predicted}
     body = {**mark, **needed([engine.assignment], device), **plan_of(engine)}
-    write(folder, engine.constants, device, body, kernels)
+    write(folder, tensors_of(engine), device, body, kernels)
 
 
 def plan_of(engine: Blueprint) -> dict[str, Any]:
     """An engine as data, without weights."""
     graph = {} if engine.graph is None else {"graph": graph_written(engine.graph)}
-    return {"structure": engine.structure, **written(engine.assignment), **graph}
+    origin = {} if engine.origin is None else {ORIGIN: origin_written(engine.origin())}
+    return {"structure": engine.structure, **written(engine.assignment), **graph, **origin}
+
+
+def tensors_of(engine: Blueprint) -> dict[str, Tensor]:
+    """The tensors of an engine, by their names in the weights file."""
+    return {**engine.constants, **({} if engine.origin is None else origin_tensors(engine.origin()))}
 
 
 def needed(assignments: Sequence[Assignment], device: DeviceFacts) -> dict[str, Any]:

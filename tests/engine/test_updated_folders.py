@@ -1,0 +1,123 @@
+"""An engine from a folder takes new weights, as in the process that planned it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import convwright as cw
+from convwright.engine.saving.saved import PLAN, checksum
+from engine.random_network import RandomNetwork
+from engine.test_index_constants import Indexed
+
+X = torch.randn(2, 4, 6, 6)
+
+
+def changed(model: nn.Module) -> nn.Module:
+    """The model with other weights; statistics of batch norm stay positive."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_var"):
+                buffer.mul_(2.5)
+    return model.eval()
+
+
+def agree(engine: cw.Engine, model: nn.Module, x: torch.Tensor, tolerance: float = 1e-4) -> None:
+    ours, own = engine(x), model(x)
+    for each, expected in zip(*((y if isinstance(y, tuple) else (y,)) for y in (ours, own)), strict=True):
+        torch.testing.assert_close(each, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("made", [Indexed, *(lambda seed=seed: RandomNetwork(seed) for seed in (1, 3, 7))])
+def test_it_computes_what_the_changed_model_computes(made: Callable[[], nn.Module], tmp_path: Path) -> None:
+    model = made().eval()
+    x = X if isinstance(model, Indexed) else torch.randn(2, 4, 8, 8)
+    cw.optimize(model, x, mode="heuristic").save(tmp_path / "first")
+    engine = cw.load(tmp_path / "first")
+    assert isinstance(engine, cw.Engine)
+    engine.update(changed(model))
+    agree(engine, model, x)
+    engine.save(tmp_path / "second")
+    again = cw.load(tmp_path / "second")
+    assert isinstance(again, cw.Engine)
+    agree(again, model, x)
+    again.update(changed(model))
+    agree(again, model, x)
+
+
+def test_lower_precision_is_kept(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    cw.optimize(model, X, mode="heuristic", precision="bf16").save(tmp_path)
+    engine = cw.load(tmp_path)
+    assert isinstance(engine, cw.Engine)
+    engine.update(changed(model))
+    agree(engine, model, X, tolerance=0.05)
+
+
+def test_all_buckets_take_them(tmp_path: Path) -> None:
+    model = Indexed().eval()
+    cw.optimize(model, X, mode="heuristic", buckets=[(1, 4, 6, 6), (4, 4, 6, 6)]).save(tmp_path)
+    engine = cw.load(tmp_path)
+    engine.update(changed(model))
+    for batch in (1, 3, 4):
+        x = torch.randn(batch, 4, 6, 6)
+        torch.testing.assert_close(engine(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_that_is_made_again_takes_them(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    cw.optimize(model, X, mode="heuristic").save(tmp_path)
+    rewrite(tmp_path, lambda plan: plan["fingerprints"].update(pytorch="1.0"))
+    engine = cw.load(tmp_path, on_change="replan", mode="heuristic")
+    assert isinstance(engine, cw.Engine)
+    engine.update(changed(model))
+    agree(engine, model, X)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda plan: plan.pop("origin"), "from a folder of an older convwright"),
+        (lambda plan: lower_first(plan["origin"]), "the model gives no .*: plan the model again"),
+        (lambda plan: plan["origin"]["graph"]["nodes"].pop(0), "holds no engine that can run: "),
+        (lambda plan: plan["origin"].pop("graph"), "holds no engine that can run: "),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_and_the_engine_stays(
+    change: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
+    cw.optimize(model, X, mode="heuristic").save(tmp_path)
+    rewrite(tmp_path, change)
+    engine = cw.load(tmp_path)
+    assert isinstance(engine, cw.Engine)
+    before = engine(X)
+    with pytest.raises(cw.BadInput, match=said):
+        engine.update(changed(model))
+    assert torch.equal(engine(X), before)
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    cw.optimize(nn.Sequential(nn.Conv2d(4, 8, 3)).eval(), X, mode="heuristic").save(tmp_path)
+    with pytest.raises(cw.BadInput, match=r"`0.weight` of fp32 .8, 4, 3, 3., and it has torch.float32 .6, 4"):
+        cw.load(tmp_path).update(nn.Sequential(nn.Conv2d(4, 6, 3)).eval())
+
+
+def lower_first(origin: Any) -> None:
+    origin["dtypes"][origin["graph"]["nodes"][0]["name"]] = "bf16"
+
+
+def rewrite(folder: Path, change: Callable[[Any], object]) -> None:
+    """Change a plan's file, with a checksum that fits."""
+    plan = json.loads((folder / PLAN).read_text())
+    del plan["checksum"]
+    change(plan)
+    (folder / PLAN).write_text(json.dumps(plan | {"checksum": checksum(plan)}))
