@@ -22,11 +22,11 @@ _DISTURBED, _SOME_US = 3, 1e3
 
 
 def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -> str:
-    """A table of the steps, each with the least time that the device needs, and totals."""
+    """A table of the steps, each with the least time that the device needs, and totals. If the times are not
+    trustworthy, that comes first."""
     rows = [_row(step, device) for step in assignment.steps]
-    return "\n".join(
-        (table(_HEADINGS, rows, numbers=(4, 5)), "", *_sums(assignment), *_beside_model(assignment), str(memory))
-    )
+    steps = *_disturbed(assignment), table(_HEADINGS, rows, numbers=(4, 5)), ""
+    return "\n".join((*steps, *_sums(assignment), *_beside_model(assignment), str(memory)))
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
@@ -54,12 +54,15 @@ def _sums(assignment: Assignment) -> Iterator[str]:
     if unmeasured:
         yield f"not measured: {unmeasured} of {len(steps)}; ≥ marks the least time that the device needs"
         return
-    if not all(step.time_us.low == step.time_us.high for step in steps):  # none was timed in the engine
+    if not _is_timed(assignment):
         yield from compared(assignment)
         return
-    if (sentence := _disturbed(assignment)) is not None:
-        yield sentence
     yield from compared(assignment, f"{assignment.modelled_us:,.0f} µs for this plan before its steps were timed in it")
+
+
+def _is_timed(assignment: Assignment) -> bool:
+    """Whether the steps were timed in the engine."""
+    return all(step.time_us.low == step.time_us.high for step in assignment.steps)
 
 
 def expected(assignment: Assignment) -> str:
@@ -91,8 +94,10 @@ def _beside_model(assignment: Assignment) -> Iterator[str]:
     yield said
 
 
-def _disturbed(assignment: Assignment) -> str | None:
-    """Why the times and choices of an engine that was timed are not trustworthy; None if nothing is wrong."""
+def _disturbed(assignment: Assignment) -> Iterator[str]:
+    """Why the times and choices of an engine that was timed are not trustworthy; nothing if they are."""
+    if not all(map(_is_measured, assignment.steps)) or not _is_timed(assignment):
+        return
     estimated = sum(map(is_estimated, assignment.steps))
     low, high = sorted((assignment.modelled_us, assignment.steps_us))
     if estimated:
@@ -100,8 +105,8 @@ def _disturbed(assignment: Assignment) -> str | None:
     elif high > _DISTURBED * low and high - low > _SOME_US:
         why = f": planning expected {assignment.modelled_us:,.0f} µs and the steps took {assignment.steps_us:,.0f} µs"
     else:
-        return None
-    return (
+        return
+    yield (
         f"the machine was too busy to measure{why}; stop other work and plan the model again before you trust these "
-        "times"
+        "times\n"
     )
