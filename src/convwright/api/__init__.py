@@ -1,4 +1,4 @@
-"""Public functions other than convolutions: find, problem, plan, predict.
+"""Public functions for problems: find, problem, plan, why, predict, learn, register_kernel.
 
 Input: tensors, a module or a text. Output: findings, reasons, plans.
 Read first: ``finding``, ``posing``, ``plans``.

@@ -36,7 +36,7 @@ def advise(
     ] = False,
     mode: QuickModeOption = None,
     layer: Layer = None,
-    top: Annotated[int | None, typer.Option(help="Show so many rows at most.", show_default="all")] = None,
+    top: Annotated[int | None, typer.Option(help="Show the first N rows only.", show_default="all")] = None,
     compiled: Annotated[
         bool | None,
         typer.Option(
@@ -49,8 +49,8 @@ def advise(
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="Assume that no input has an infinity or NaN.")] = False,
     tolerate_load: TolerateLoad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -36,10 +36,10 @@ def bench(
     *,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="A size over several values: ih=64..512:*2, ic=8..64:+8, kh=1,3,5. Several: all of each."),
+        typer.Option(help="Several values of one size: ih=64..512:*2, ic=8..64:+8, kh=1,3,5. All sweeps are combined."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="The first so many problems only.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images in the batch, whatever the suite says.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N problems.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in the batch, in place of the suite's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
@@ -51,21 +51,21 @@ def bench(
     ] = None,
     mode: QuickModeOption = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem; by default the mode's.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, and leave the store alone.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything anew, without the store.")] = False,
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="Assume that no input has an infinity or NaN.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file to which each result is added as a line of JSON.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Leave out what is in that file already.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Leave out problems that are in the file of --out.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw time against the first sweep, or over a suite: a png, svg or pdf.")
+        Path | None, typer.Option(help="Draw time over the first sweep or over the suite: a .png, .svg or .pdf file.")
     ] = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
-            help="With --plot: more lines, by name: cudnn/gemm,cudnn/fft,cudnn/engine-*. With * the fastest of those."
+            help="With --plot, more lines: cudnn/gemm,cudnn/fft,cudnn/engine-*. A name with * is the fastest match."
         ),
     ] = None,
     plot_fit: Annotated[Path | None, typer.Option(help="Draw the samples and the fitted line of one problem.")] = None,
@@ -78,7 +78,7 @@ def bench(
     """Compare the best candidates with PyTorch over many problems.
 
     The table has times, errors and the share of the physical limit, for a suite of problems or for a sweep of sizes.
-    Ctrl-C stops it; with --out and --resume the next run goes on from there.
+    Ctrl-C stops it. With --out and --resume the next run continues.
     """
     from convwright import suites
     from convwright.api.finding import refuse_ignored, why_nothing_is_measured

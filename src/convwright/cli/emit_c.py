@@ -33,38 +33,36 @@ def emit_c(
         typer.Option(help="An algorithm or engine of cuDNN's, such as cudnn/gemm; by default auto, the best known."),
     ] = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Sizes are told at the call: forward, two dimensions, a cache of plans.")
+        bool, typer.Option("--dynamic", help="Take the sizes as arguments: forward, in two dimensions.")
     ] = False,
     table: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PROBLEM|SUITE",
-            help="With --dynamic: sizes to choose for now. By default those of this kind that the store knows.",
+            help="With --dynamic: problems to choose algorithms for now. By default those in the store.",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="What the files are called, and what each name in them begins with.")] = (
-        "conv"
-    ),
+    name: Annotated[str, typer.Option(help="The name of the files, and the prefix of all names in them.")] = ("conv"),
     out: Annotated[Path, typer.Option(help="The folder to write NAME.c and NAME.h into.")] = Path("."),
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward_data or backward_weight.")] = None,
     epilogue: Annotated[str | None, typer.Option(help="Operations fused after it, for example bias+relu.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="The GPU that it is for: cuda, cuda:1, or one that is not in this machine: h200.")
+        str | None, typer.Option(help="The GPU: cuda, cuda:1, or one that is not in this machine: h200.")
     ] = None,
     tf32: Annotated[
         bool | None,
         typer.Option(
-            "--tf32/--no-tf32", help="Let fp32 be computed in TF32, which --no-tf32 forbids; by default as PyTorch may."
+            "--tf32/--no-tf32", help="Whether fp32 may be computed in TF32; by default PyTorch's flag decides."
         ),
     ] = None,
     max_workspace: MaxWorkspace = None,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
     path: StorePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """One convolution of cuDNN's as a C file with a small header, or with --dynamic those of any sizes."""
+    """Write one convolution of cuDNN's as a C file with a small header, or with --dynamic one for any sizes."""
     _check(problem, algorithm, table, direction, dynamic=dynamic)
     asked = None if dynamic else _parsed(problem, dtype, layout, direction, epilogue)
 

@@ -50,8 +50,8 @@ def explain(
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="Assume that no input has an infinity or NaN.")] = False,
     path: StorePath = None,
     layer: Layer = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -61,7 +61,7 @@ def explain(
     """Say what would run and why, for a problem or a saved engine.
 
     It also says why nothing else would run, and what is not known. Nothing is measured. --layer, --csv and --markdown
-    are of the folder of an engine.
+    are for the folder of an engine.
     """
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if Path(problem).is_dir():

@@ -69,18 +69,21 @@ def find(
     max_workspace: MaxWorkspace = None,
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="Assume that no input has an infinity or NaN.")] = False,
     trust: Annotated[
         Trust | None,
         typer.Option(
-            metavar="WORD", help="trust the store's findings, or verify them first; by default CONVWRIGHT_TRUST."
+            metavar="WORD",
+            help="trust stored findings, or verify them (time them again) first; by default CONVWRIGHT_TRUST.",
         ),
     ] = None,
     isolate: Annotated[
         bool, typer.Option("--isolate", help="Run candidates in a separate process, since one may crash or hang.")
     ] = False,
-    energy: Annotated[bool, typer.Option("--energy", help="Measure the energy of the best, 5 s each.")] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Measure the energy of the best candidates, for 5 s each.")
+    ] = False,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Also list the kernels that each measured candidate launches on a GPU.")
     ] = False,
@@ -89,7 +92,7 @@ def find(
         bool | None,
         typer.Option(
             "--refusals/--no-refusals",
-            help="List what is refused, with reasons. By default on a CPU, what needs a GPU is only counted.",
+            help="List refusals with reasons. By default on a CPU, refusals for lack of a GPU are only counted.",
         ),
     ] = None,
     why: Annotated[

@@ -18,7 +18,7 @@ def learn(
     store: StorePath = None,
     observations: Annotated[
         Path | None,
-        typer.Option(help="Observations, one record of JSON a line (.jsonl or .jsonl.gz), in place of the store's."),
+        typer.Option(help="A file of observations (.jsonl or .jsonl.gz), in place of the store's."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -28,7 +28,7 @@ def learn(
 ) -> None:
     """Learn to predict a device's times from measurements.
 
-    Prints how far the model is off on problems that it had not seen.
+    Prints the model's errors on problems that it had not seen.
     """
     from convwright.api.learning import learn as fit
     from convwright.report.words.plain import as_json as strict_json

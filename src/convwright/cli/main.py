@@ -88,7 +88,7 @@ def _convwright(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Makes convolutional networks run faster from PyTorch.
+    """Makes convolutional networks in PyTorch run faster.
 
     Finds every way to run a convolution, measures what each costs, and runs the best one.
     """

@@ -36,9 +36,9 @@ def optimize(
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of the model's own.")] = 2.0,
     tf32: Tf32 = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Plan the parts of a model that cannot be exported as a whole.")
+        bool, typer.Option("--partial", help="If the model cannot be exported as a whole, plan the parts that can.")
     ] = False,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -65,7 +65,7 @@ def optimize(
     memory_budget: MemoryBudget = None,
     plan_only: Annotated[
         bool,
-        typer.Option("--plan-only", help="Run nothing: plan by what the store knows of the device and by predictions."),
+        typer.Option("--plan-only", help="Run nothing: plan from the store's findings and from predictions."),
     ] = False,
     device: Annotated[
         str | None,
@@ -79,9 +79,9 @@ def optimize(
 ) -> None:
     """Plan a whole network and run it as one engine.
 
-    Says which kernel computes each layer, in which layout, and where everything lies in memory. With --out the engine
-    is written to a folder, which `convwright run` and cw.load read. What --plan-only writes is planned anew on its
-    device, by cw.load(folder, on_change="replan").
+    Prints which kernel computes each layer, and in which layout. With --out the engine is written to a folder, which
+    `convwright run` and cw.load read. On the device, cw.load(folder, on_change="replan") makes an engine from a folder
+    that --plan-only wrote.
     """
     from convwright.cli.steps import print_engine
     from convwright.cli.targets import running

@@ -18,14 +18,14 @@ AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the rows as 
 Top = Annotated[int | None, typer.Option(metavar="N", help="Print the first N rows only.", show_default="all")]
 Layer = Annotated[
     str | None,
-    typer.Option(metavar="PATTERN", help="Only layers whose name is like this: 'd1.*', 'stages.?.conv1'."),
+    typer.Option(metavar="PATTERN", help="Only layers whose names match this: 'd1.*', 'stages.?.conv1'."),
 ]
 
 TolerateLoad = Annotated[
     bool,
     typer.Option(
         "--tolerate-load",
-        help="Compare on a busy machine too, by ratios of rounds side by side. Unstable times are not kept.",
+        help="Decide on a busy machine too, by ratios of times side by side. Unstable times are not kept.",
     ),
 ]
 

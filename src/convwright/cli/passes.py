@@ -18,7 +18,7 @@ def passes(
 ) -> None:
     """Show how a network is simplified before it is planned.
 
-    Says what each pass changes. Nothing is measured, and the model stays as it is.
+    Prints what each pass changes. Nothing is measured, and the model is not changed.
     """
     from difflib import unified_diff
 

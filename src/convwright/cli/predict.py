@@ -45,25 +45,27 @@ def predict(
     tf32: Tf32 = None,
     max_workspace: MaxWorkspace = None,
     objective: ObjectiveOption = Objective.TIME,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
     model: Annotated[
         Path | None,
         typer.Option(help="A model's file; by default the one beside the store, or the one that is shipped."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Instead of the table: what the time of the choice is made of.")
+        bool, typer.Option("--explain", help="Print the parts of the choice's time instead of the table.")
     ] = False,
     algorithm: Annotated[
         str | None, typer.Option(help="With --explain: this candidate in place of the choice, by its id or its name.")
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="SIZE=VALUES", help="One size over several values: iw=200:260, or as `bench` takes it."),
+        typer.Option(metavar="SIZE=VALUES", help="Several values of one size: iw=200:260, or as `bench` takes them."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="With --sweep: draw it to a .png, .svg or .pdf file.")] = None,
-    refusals: Annotated[bool, typer.Option(help="Show what was refused, and why.")] = True,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --sweep: draw the times to a .png, .svg or .pdf file.")
+    ] = None,
+    refusals: Annotated[bool, typer.Option(help="List refusals with reasons.")] = True,
     batch: Annotated[
-        int | None, typer.Option(help="Of a network: the batch size, in place of the example's.", show_default=False)
+        int | None, typer.Option(help="For a network: the batch size, in place of the example's.", show_default=False)
     ] = None,
     input_: InputShape = None,
     precision: Annotated[
@@ -84,7 +86,7 @@ def predict(
 
     It predicts the time, the memory and the energy of a problem's candidates, or of a network's layers. A network is
     planned as `convwright optimize --plan-only` plans it: findings of the device in the store count, and the rest is
-    predicted. In JSON, null is what cannot be predicted.
+    predicted. In JSON, null means that a value cannot be predicted.
     """
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown, top=top)
     chosen = precision_of(WholePrecision, precision)

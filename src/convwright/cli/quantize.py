@@ -39,17 +39,15 @@ def quantize(
     ranges: Annotated[
         str,
         typer.Option(
-            help="The range of a layer's inputs: mse (of least squared error) or largest (the largest of the samples)."
+            help="The range of a layer's inputs: mse (the least mean squared error) or largest (the largest magnitude)."
         ),
     ] = "mse",
     max_layer_error: Annotated[
         float,
-        typer.Option(
-            help="Most error of a layer's result (relative L2). Layers with a larger error keep their precision."
-        ),
+        typer.Option(help="Largest error of a layer's result (relative L2). Other layers keep their precision."),
     ] = 0.1,
     max_workspace: MaxWorkspace = None,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure how much accuracy a model loses, layer by layer and as a whole, if its convolutions compute in int8.

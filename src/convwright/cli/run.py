@@ -34,18 +34,21 @@ def run(
             "--output", help="The .npz file to write the outputs to, as output_0 and so on.", show_default=False
         ),
     ] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Say what each step takes.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the time of each step.")] = False,
     trace: Annotated[
         Path | None,
-        typer.Option(help="Write what each step takes as a trace for Perfetto.", show_default=False),
+        typer.Option(help="Write the times of the steps as a trace for Perfetto.", show_default=False),
     ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Say what lies in memory, and when.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Print the tensors in memory and their lifetimes.")] = False,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw that to a .png, .svg or .pdf file.", show_default=False)
+        Path | None, typer.Option(help="Draw the memory to a .png, .svg or .pdf file.", show_default=False)
     ] = None,
     trust_kernels: Annotated[
         bool,
-        typer.Option("--trust-kernels", help="Run the compiled kernels of the folder as they are: trust who wrote it."),
+        typer.Option(
+            "--trust-kernels",
+            help="Run the folder's compiled kernels without a check: you must trust who wrote them.",
+        ),
     ] = False,
     device: Annotated[
         str | None,
@@ -54,8 +57,8 @@ def run(
 ) -> None:
     """Run a saved engine once, and say how long a call takes.
 
-    Its inputs come from .npy files, in the order of the model's, or are random. An engine that has several buckets runs
-    on random inputs of its largest.
+    Its inputs come from .npy files, in the order of the model's inputs, or are random. An engine with several buckets
+    runs on random inputs of its largest bucket.
     """
     import torch
 

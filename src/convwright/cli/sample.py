@@ -27,28 +27,31 @@ def sample(
     *,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda where there is a GPU")] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="For how long, for example 90s, 8m or 2h.")
+        str | None, typer.Option("--for", metavar="TIME", help="How long to measure, for example 90s, 8m or 2h.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal problems.")] = 0,
     sources: Annotated[
-        str, typer.Option(help="Where problems come from: random, networks, kinds; with shares random=2,networks=1.")
+        str, typer.Option(help="Sources of problems: random, networks, kinds; with shares: random=2,networks=1.")
     ] = "random=0.5,networks=0.3,kinds=0.2",
     campaign: Annotated[
-        str | None, typer.Option(help="A name under which the campaign is continued.", show_default="one for each seed")
+        str | None,
+        typer.Option(help="The campaign's name. The same name continues it.", show_default="one for each seed"),
     ] = None,
     gpus: Annotated[str, typer.Option(help="all, or the numbers of GPUs with commas between.")] = "all",
-    repeat: Annotated[float, typer.Option(metavar="SHARE", help="Of the problems, measured once more.")] = REPEAT,
+    repeat: Annotated[
+        float, typer.Option(metavar="SHARE", help="The share of problems that are measured twice.")
+    ] = REPEAT,
     energy_every: Annotated[
-        int | None, typer.Option(metavar="N", help="Of N timings one is followed by a measurement of energy, of 5 s.")
+        int | None, typer.Option(metavar="N", help="Measure energy too after one of N timings, for 5 s.")
     ] = None,
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="Prefer problems of which predictions from the store know least.")
+        bool, typer.Option("--adaptive", help="Prefer problems with the least certain predictions.")
     ] = False,
     deadline: Annotated[
-        str, typer.Option(metavar="TIME", help="The most that one candidate may take.")
+        str, typer.Option(metavar="TIME", help="Kill a candidate that takes longer.")
     ] = f"{DEADLINE_S:.0f}s",
     most: Annotated[
-        int, typer.Option(metavar="N", help="How many candidates of a problem; of one in eight four times as many.")
+        int, typer.Option(metavar="N", help="Candidates of each problem; for one in eight four times as many.")
     ] = MOST_CANDIDATES,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers measure: tcp://host:8786.")
@@ -58,8 +61,8 @@ def sample(
 ) -> None:
     """Measure many problems, for predictions to learn from.
 
-    An observation of each candidate is kept in the store. Ctrl-C ends it, and the next run of the same campaign goes on
-    from there.
+    An observation of each candidate is kept in the store. Ctrl-C ends it, and the next run of the same campaign
+    continues.
     """
     if context.invoked_subcommand is not None:
         if path is not None or as_json:
@@ -119,12 +122,12 @@ def _kept(path: str | None) -> Iterator[None]:
 
 @sample_app.command("export")
 def export(
-    file: Annotated[str, typer.Argument(help="Where to: a file of Apache Parquet.")],
+    file: Annotated[str, typer.Argument(help="The Apache Parquet file to write.")],
     *,
-    device: Annotated[str | None, typer.Option(help="Observations of this device alone, by its name.")] = None,
+    device: Annotated[str | None, typer.Option(help="Only observations of this device.")] = None,
     mode: Annotated[
         RecordedMode | None,
-        typer.Option(metavar="MODE", help="Observations of this mode alone: campaign, full or quick."),
+        typer.Option(metavar="MODE", help="Only observations of this mode: campaign, full or quick."),
     ] = None,
     path: StorePath = None,
 ) -> None:
@@ -139,7 +142,7 @@ def export(
 
 @sample_app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(help="What `export` wrote.")],
+    file: Annotated[str, typer.Argument(help="A file that `export` wrote.")],
     *,
     path: StorePath = None,
 ) -> None:

@@ -32,7 +32,7 @@ def store(context: typer.Context, *, path: StorePath = None, as_json: AsJson = F
 
 @store_app.command("show")
 def show(*, path: StorePath = None, as_json: AsJson = False) -> None:
-    """Show how much is remembered of which devices, and where. `convwright store` does the same."""
+    """Show the number of findings for each device, and the place of the store. `convwright store` does the same."""
     from convwright.report.tables.store import print_summary, summary_to_json
     from convwright.report.words.output import output
 
@@ -53,7 +53,7 @@ def list_(
     path: StorePath = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the problems that were measured, or what is known of one."""
+    """List the measured problems, or the findings about one of them."""
     from convwright.report.tables.store import known_to_json, print_known, print_problems, problems_to_json
     from convwright.report.words.output import output
 
@@ -69,7 +69,7 @@ def list_(
 
 @store_app.command("export")
 def export(
-    file: Annotated[str, typer.Argument(help="Where to, as lines of JSON; - is the standard output.")],
+    file: Annotated[str, typer.Argument(help="The file to write, as lines of JSON; - is the standard output.")],
     *,
     path: StorePath = None,
     as_json: AsJson = False,
@@ -89,7 +89,7 @@ def export(
 
 @store_app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(help="What `export` wrote; - is the standard input.")],
+    file: Annotated[str, typer.Argument(help="A file that `export` wrote; - is the standard input.")],
     *,
     path: StorePath = None,
     as_json: AsJson = False,
@@ -115,13 +115,14 @@ def import_(
 def prune(
     *,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="What nobody has made or used for so many days.")
+        float | None,
+        typer.Option(metavar="DAYS", help="Remove findings that were not made or used for this many days."),
     ] = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="What was found out with other versions, about devices that are here.")
+        bool, typer.Option("--stale", help="Remove findings about devices of this machine with other versions.")
     ] = False,
     observations: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Observations that were made so many days ago.")
+        float | None, typer.Option(metavar="DAYS", help="Remove observations that are older than this many days.")
     ] = None,
     path: StorePath = None,
     as_json: AsJson = False,

@@ -9,7 +9,9 @@ import typer
 
 Tf32 = Annotated[
     bool | None,
-    typer.Option("--tf32/--no-tf32", help="PyTorch's flag for fp32 convolutions on a GPU; by default as it is."),
+    typer.Option(
+        "--tf32/--no-tf32", help="Set PyTorch's TF32 flag for fp32 convolutions on a GPU; by default it stays."
+    ),
 ]
 
 

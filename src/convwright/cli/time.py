@@ -43,11 +43,9 @@ def time_(
     precision: Annotated[
         float, typer.Option(help="Width of the 95 % interval at which to stop, in percent: 1 is ± 0.5 %.")
     ] = 1.0,
-    cache: Annotated[
-        str, typer.Option(help="What a call finds in the cache: hot (what the last one left) or cold.")
-    ] = "hot",
+    cache: Annotated[str, typer.Option(help="State of the cache: hot (as the previous call left it) or cold.")] = "hot",
     threads: Annotated[int | None, typer.Option(help="Number of PyTorch's CPU threads during the measurement.")] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Measure peak extra memory too.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Measure the peak of a call's memory too.")] = False,
     energy: Annotated[
         bool, typer.Option("--energy", help="Measure energy too, which takes more than 6 s for each target.")
     ] = False,

@@ -30,7 +30,9 @@ def tune(
             help="By default the model's device. Also cuda; with --plan-only a GPU that is not in this machine: h200."
         ),
     ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="The gradients of a training step as well.")] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Search for the gradients of a training step too.")
+    ] = False,
     mode: ModeOption = None,
     layer: Layer = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for each problem; by default the mode's.")] = None,
@@ -38,10 +40,10 @@ def tune(
     max_error: Annotated[float, typer.Option(help="Largest error allowed, in multiples of PyTorch's own.")] = 2.0,
     objective: ObjectiveOption = Objective.TIME,
     tf32: Tf32 = None,
-    deterministic: Annotated[bool, typer.Option(help="Only candidates that are deterministic.")] = False,
-    finite_inputs: Annotated[bool, typer.Option(help="No input holds an infinity or NaN.")] = False,
+    deterministic: Annotated[bool, typer.Option(help="Only deterministic candidates.")] = False,
+    finite_inputs: Annotated[bool, typer.Option(help="Assume that no input has an infinity or NaN.")] = False,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="List what there is, with its workspace; nothing is measured.")
+        bool, typer.Option("--plan-only", help="Measure nothing: list the candidates with their workspace.")
     ] = False,
     tolerate_load: TolerateLoad = False,
     path: StorePath = None,
@@ -51,8 +53,8 @@ def tune(
 ) -> None:
     """Find the best candidate for each convolution of a model.
 
-    What was found is remembered. Ctrl-C stops the search; the next run goes on from there. With --plan-only nothing is
-    measured: every layer's candidates are listed, for a GPU that need not be in the machine.
+    The store keeps the findings. Ctrl-C stops the search; the next run continues. With --plan-only nothing is measured:
+    every layer's candidates are listed, for a GPU that need not be in the machine.
     """
 
     from convwright.cli.targets import running

@@ -33,12 +33,16 @@ def nbytes(text: str) -> int:
 
 MaxWorkspace = Annotated[
     int | None,
-    typer.Option(parser=nbytes, metavar="BYTES", help="Most workspace: bytes, or with a unit such as 64MB or 1GiB."),
+    typer.Option(
+        parser=nbytes, metavar="BYTES", help="Largest workspace allowed: bytes, or with a unit such as 64MB or 1GiB."
+    ),
 ]
 
 MemoryBudget = Annotated[
     int | None,
     typer.Option(
-        parser=nbytes, metavar="BYTES", help="Most memory of results and workspaces: bytes, or such as 512MiB."
+        parser=nbytes,
+        metavar="BYTES",
+        help="Most memory for results and workspaces: bytes, or with a unit such as 512MiB.",
     ),
 ]

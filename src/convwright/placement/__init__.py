@@ -1,4 +1,4 @@
-"""Decide which jobs run on which devices with which batch sizes, from given predictions. No torch.
+"""Decide which jobs run on which devices with which batch sizes, from given times. No torch.
 
 Input: jobs, devices, and estimates of each job on each device. Output: the best placement, with its schedule, a lower
 bound, and what limits it; a curve of two objectives; simulated latencies; the results of a run on a cluster.

@@ -1,6 +1,6 @@
-"""Rewrites: turn a problem into one that some backend computes better. This is the list of them.
+"""Turn a problem into one that a backend computes better. This module lists the rewrites.
 
-Input: a problem and a device. Output: an inner problem, and a plan that does the work around it.
+Input: a problem and a device. Output: an inner problem, and a plan that runs its plan and the work before and after it.
 Read first: ``rewrite``, ``copying``, ``relayout``.
 """
 

@@ -1,4 +1,4 @@
-"""Suites: fixed lists of problems as data, one file each with its origin and licence.
+"""Suites: fixed lists of problems, each in one file of data with its origin and licence.
 
 >>> names()
 ('deepbench', 'gtc', 'msd', 'padding-sweep', 'zoo', 'zoo-sample')

@@ -15,6 +15,7 @@ from convwright.backends.triton.fingerprints import source_hash, triton_version,
 from convwright.backends.triton.kernels import KernelName
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
+from convwright.core.direction import Role
 from convwright.core.dtype import DType
 from convwright.core.limits import beyond_32_bits
 from convwright.core.plan import Plan
@@ -88,6 +89,11 @@ class TritonKernels:
         plan = plan_class(candidate)
         shape = plan.packed_shape(candidate)
         return None if shape is None else prod(shape) * plan.packed_dtype.itemsize
+
+    def overwrites(self, candidate: Candidate) -> frozenset[str]:
+        """The residual: a program loads each element of it once, just before it stores the same element of the
+        output."""
+        return frozenset({Role.RESIDUAL}).intersection(candidate.problem.operands)
 
     def load_compiler(self) -> None:
         import triton.backends.compiler

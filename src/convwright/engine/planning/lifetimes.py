@@ -39,7 +39,7 @@ class _Life:
 class Lifetimes:
     """``plan`` places each of the ``buffers`` in the arena. Tensors ``outside`` it are allocated in each run.
 
-    A pointwise step overwrites an operand that nothing needs afterwards, if its candidate can.
+    A step overwrites an operand that nothing needs afterwards, if its candidate can.
     """
 
     def __init__(self, assignment: Assignment, needs: Sequence[Needs | None]) -> None:
