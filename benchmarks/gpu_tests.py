@@ -4,8 +4,8 @@
 
 Each GPU has some of the files, which so many processes share. What is marked `alone` comes afterwards, one by one. On a
 GPU that is lent for minutes, run part 1/2 and part 2/2, which has all that is marked `alone`: 6 and 10 minutes on an
-H200 with 16 processors. A line of the record is written as soon as a test has ended, with what went wrong, so that a run which is stopped has not
-run in vain.
+H200 with 16 processors. A line of the record is written as soon as a test has ended, with what went wrong, so that a
+run which is stopped has not run in vain.
 """
 
 from __future__ import annotations
