@@ -42,7 +42,7 @@ def emit_c(
             help="With --dynamic: problems to choose algorithms for now. By default those in the store.",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="The name of the files, and the prefix of all names in them.")] = ("conv"),
+    name: Annotated[str, typer.Option(help="The name of the files, and the prefix of all names in them.")] = "conv",
     out: Annotated[Path, typer.Option(help="The folder to write NAME.c and NAME.h into.")] = Path("."),
     dtype: Annotated[str | None, typer.Option(help="fp64, fp32, fp16 or bf16; fp32 by default.")] = None,
     layout: Annotated[str | None, typer.Option(help="nchw or nhwc (channels last); nchw by default.")] = None,
