@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,23 +88,32 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports below ``node``; what only a type checker sees is left out."""
+def statements(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The imports below ``node``, and whether each is in a function; what only a type checker sees is left out."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # no statement stands in an expression
+            continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
             for other in child.orelse:
-                yield from statements(other, inside_functions=inside_functions)
+                yield from statements(other, in_function)
         elif isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        elif inside_functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from statements(child, inside_functions=inside_functions)
+            yield child, in_function
+        else:
+            yield from statements(child, in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache  # of the imports alone: the trees of all modules take 130 MB
+def imports(module: str) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    return list(statements(ast.parse(MODULES[module].read_text())))
 
 
 @cache
 def imported(module: str, *, inside_functions: bool = True) -> set[str]:
     """The modules that ``module`` imports, by full name."""
     found = set()
-    for statement in statements(ast.parse(MODULES[module].read_text()), inside_functions=inside_functions):
+    for statement, in_function in imports(module):
+        if in_function and not inside_functions:
+            continue
         if isinstance(statement, ast.Import):
             found |= {alias.name for alias in statement.names}
         else:
@@ -240,37 +250,48 @@ _PRIVATE_OF_TORCH = {
 }
 
 
+# A private attribute of something else than `self`, `cls` or `super()`. Only modules that have one need to be parsed.
+_PRIVATE_ATTRIBUTE = re.compile(r"(?<![^.\w]self)(?<![^.\w]cls)(?<!super\(\))\._(?!_)")
+
+
 def test_only_torch_api_names_what_is_private_to_torch() -> None:
     """Not by an import, nor as an attribute of what was imported, nor as one of a tensor or a module."""
     for module in [module for module in MODULES if module != "convwright.torch_api"]:
-        tree = ast.parse(MODULES[module].read_text())
-        imports = list(statements(tree, inside_functions=True))
         of_torch: set[str] = set()
-        for statement in imports:
+        for statement, _ in imports(module):
             home = statement.module or "" if isinstance(statement, ast.ImportFrom) else ""
             for alias in statement.names:
                 path = f"{home}.{alias.name}".strip(".").split(".")
                 if path[0] == "torch":
                     assert not any(map(is_private, path)), f"{module}:{statement.lineno} imports {'.'.join(path)}"
                     of_torch.add(alias.asname or (path[-1] if home else path[0]))
-        for node in ast.walk(tree):  # other names for them, as in `_aten: Any = torch.ops.aten`
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and root(node.value) in of_torch:
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if isinstance(node.value, ast.Attribute):
-                    of_torch |= {target.id for target in targets if isinstance(target, ast.Name)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and is_private(node.attr):
-                owner = root(node.value)
-                its_own = owner in ("self", "cls", "super()") and not isinstance(node.value, ast.Attribute)
-                theirs = owner in of_torch or (node.attr in _PRIVATE_OF_TORCH and not its_own)
-                assert not theirs, f"{module}:{node.lineno} names {ast.unparse(node)}"
+        source = MODULES[module].read_text()
+        for node, owner in private_attributes(source, of_torch) if _PRIVATE_ATTRIBUTE.search(source) else ():
+            its_own = owner in ("self", "cls", "super()") and not isinstance(node.value, ast.Attribute)
+            theirs = owner in of_torch or (node.attr in _PRIVATE_OF_TORCH and not its_own)
+            assert not theirs, f"{module}:{node.lineno} names {ast.unparse(node)}"
+
+
+def private_attributes(source: str, of_torch: set[str]) -> Iterator[tuple[ast.Attribute, str]]:
+    """Each with the name at its beginning. ``of_torch`` are names of PyTorch's; other names for these are added."""
+    nodes = list(ast.walk(ast.parse(source)))
+    for node in nodes:  # as in `_aten: Any = torch.ops.aten`
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Attribute):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if root(node.value) in of_torch:
+                of_torch |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            yield node, root(node.value)
 
 
 def root(node: ast.AST) -> str:
-    """The name at the beginning of ``a.b.c``."""
+    """The name at the beginning of ``a.b.c``, or ``super()``; nothing where it begins with something else."""
     while isinstance(node, ast.Attribute):
         node = node.value
-    return ast.unparse(node)
+    if isinstance(node, ast.Name):
+        return node.id
+    return "super()" if isinstance(node, ast.Call) and root(node.func) == "super" else ""
 
 
 def test_no_module_needs_itself_to_be_imported() -> None:

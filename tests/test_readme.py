@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tables
+from pages import engines
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -14,9 +15,13 @@ TEXT = "".join(file.read_text() for file in tables.SHOWN_ON)
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.text() is not None])
+@pytest.mark.parametrize("name", tables.TABLES)
 def test_tables_are_made_from_the_record(name: str) -> None:
     text = tables.TABLES[name].text()
+    if text is None:  # there is no record
+        assert f"<!-- table: {name} -->" not in TEXT
+        return
+    assert text.startswith("| ") or tables.TABLES[name].make is engines.in_short or not text
     assert f"<!-- table: {name} -->\n{text}\n{tables.END}" in TEXT, "python benchmarks/tables.py --write"
 
 

@@ -35,7 +35,6 @@ found = cw.find("ic8ih9oc8kh3", device="h200", mode="heuristic")
 for refusal in found.refusals:
     print(refusal.id, "|", refusal.reason)
 print("engines", "|", sum("engine" in verdict.finding.candidate.id for verdict in found.verdicts))
-print("why", "|", cw.why("ic8ih9oc8kh3", "cudnn/engine-0", "h200").sentence)
 sys.argv = ["convwright", "show-env"]
 main()
 """

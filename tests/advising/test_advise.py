@@ -36,8 +36,8 @@ X = torch.randn(2, 3, 8, 8)
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advising, "_MODEL_BUDGET_US", {Mode.QUICK: 150_000.0})
-    monkeypatch.setattr(advising, "_WHATIF_BUDGET_US", {Mode.QUICK: 40_000.0})
+    monkeypatch.setattr(advising, "_MODEL_BUDGET_US", {Mode.QUICK: 60_000.0})
+    monkeypatch.setattr(advising, "_WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
 
 
 def model() -> nn.Sequential:

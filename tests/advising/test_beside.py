@@ -40,8 +40,8 @@ UNCLEAR = Verdict(Outcome.AMBIGUOUS, Interval(0.8, 0.5, 1.2), 31)
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advising, "_MODEL_BUDGET_US", {Mode.QUICK: 150_000.0})
-    monkeypatch.setattr(advising, "_WHATIF_BUDGET_US", {Mode.QUICK: 40_000.0})
+    monkeypatch.setattr(advising, "_MODEL_BUDGET_US", {Mode.QUICK: 60_000.0})
+    monkeypatch.setattr(advising, "_WHATIF_BUDGET_US", {Mode.QUICK: 20_000.0})
 
 
 def layer(*rows: Finding, paired: Verdict | None = None) -> LayerAdvice:

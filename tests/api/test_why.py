@@ -114,7 +114,7 @@ def test_what_the_graph_cannot_say_is_not_asked_of_cudnn() -> None:
         ("cudnn/fft", "a100", "unknown on sm_80: "),
         ("cudnn/3", "h200", "cuDNN lists this algorithm but computes no problem with it"),
         ("cudnn/fft", "cpu", "cuDNN needs an NVIDIA GPU"),
-        ("engine-20", "cpu", "cuDNN needs an NVIDIA GPU"),
+        pytest.param("engine-20", "cpu", "cuDNN needs an NVIDIA GPU", marks=pytest.mark.slow),  # starts a process
         ("torch/default", "h200", "PyTorch needs a device of this machine"),
         ("triton/weight-gradient-3xtf32", "h200", "needs a channels-last `input`"),
         ("triton/weight-gradient", "h200", "computes backward_weight, not forward"),
@@ -127,8 +127,8 @@ def test_for_all_others_the_list_has_the_reason(algorithm: str, device: str, sen
     reason = cw.why(RESNET, algorithm, device)
     assert not reason.serves
     assert sentence in reason.sentence
-    assert reason.sentence
     assert reason.causes == ()
+    assert "log" not in reason.sentence  # which nobody was asked for
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,3 @@ def test_rewrites_say_how_they_stand_around_others_or_why_they_cannot() -> None:
 def test_a_refusal_of_exactly_what_is_asked_comes_first() -> None:
     said = cw.why("mb2ic8oc8ih16kh3ph1", "cudnn/winograd[math=tf32]", "t4")
     assert said.sentence == "Tesla T4 (sm_75) has no TF32"
-
-
-def test_on_a_cpu_cudnn_is_not_asked() -> None:
-    assert "log" not in cw.why("mb1ic8ih14oc8kh3", "engine-20", "cpu").sentence

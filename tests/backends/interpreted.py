@@ -14,10 +14,14 @@ _ROOT = _TESTS.parents[1]
 
 # Imports once what takes seconds, and has a process for each file, which writes to another and ends with pytest's code.
 _FORKS = """
-import os, sys
+import gc, importlib, os, pkgutil, sys
 import hypothesis, pytest, torch, triton
-import convwright.eager.functional, convwright.backends.triton.backend
+import convwright.eager.functional, convwright.tuning.trials.trial
+from convwright.backends import triton as kernels
+for found in pkgutil.walk_packages(kernels.__path__, kernels.__name__ + "."):
+    importlib.import_module(found.name)
 torch.testing.assert_close(torch.ones(1), torch.ones(1))  # it imports what it compares with
+gc.freeze()  # pytest collects garbage several times, and would look at all of this each time
 for line in sys.stdin:
     inner, told = line.rstrip("\\n").split("\\t")
     child = os.fork()

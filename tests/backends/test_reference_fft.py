@@ -327,7 +327,7 @@ def test_refusals_name_the_value(text: str, reason: str) -> None:
     assert isinstance(offered(problem, FFT), Candidate)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=problems())
 def test_sums_of_no_products_are_refused(problem: ConvProblem) -> None:
     """They are 0, and a transform's would be what is left of rounding errors."""

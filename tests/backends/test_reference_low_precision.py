@@ -88,9 +88,15 @@ AROUND = [
 ]
 
 
-@pytest.mark.parametrize("text", AROUND)
-@pytest.mark.parametrize("stored", [f"{d}:{d}:{o}" for d in NARROW for o in d.outputs])
-@pytest.mark.parametrize("epilogue", ["none", "residual+bias+relu", "bias+silu"])
+STORED = [f"{d}:{d}:{o}" for d in NARROW for o in d.outputs]
+EPILOGUES = ["none", "residual+bias+relu", "bias+silu"]
+
+
+# Each problem in all dtypes, with one epilogue each by turns, so that each dtype has all epilogues.
+@pytest.mark.parametrize(
+    ("text", "stored", "epilogue"),
+    [(a, s, EPILOGUES[(i + j) % 3]) for i, a in enumerate(AROUND) for j, s in enumerate(STORED)],
+)
 def test_rewrites_around_it_stay_within_the_bound(text: str, stored: str, epilogue: str) -> None:
     problem = ConvProblem.parse(f"{text} dt:{stored} ep:{epilogue}")
     policy = resolved(Policy(), problem, CPU)

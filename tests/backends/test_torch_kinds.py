@@ -51,7 +51,7 @@ def test_copies_of_one_byte(dtype: str) -> None:
     assert objection_to(plan) is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(pool_problems())
 def test_pools(problem: PoolProblem) -> None:
     for plan in plans(problem):
@@ -110,7 +110,7 @@ def test_matrix_products(problem: LinearProblem) -> None:
         assert objection_to(plan, kinds) is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pointwise_problems((DType.FP64,), casts=False))
 def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
     for plan in plans(problem):
@@ -118,7 +118,7 @@ def test_expressions_in_fp64(problem: PointwiseProblem) -> None:
         assert said is None or "wrong infinities" in said, plan.candidate.id
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(row_problems((DType.FP64,), casts=False))
 def test_rows_in_fp64(problem: PointwiseProblem) -> None:
     for plan in plans(problem):

@@ -62,7 +62,7 @@ def made(count: int) -> list[Observation]:
 
 @pytest.fixture(scope="module")
 def seen() -> list[Observation]:
-    found = made(500)
+    found = made(200)
     measured = found[0].measurement
     assert measured is not None
     odd = replace(

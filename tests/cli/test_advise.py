@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from convwright.cli.main import main
+from convwright.settings import Mode
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "advise_model.py"
 
@@ -46,6 +47,8 @@ def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 def test_measured_on_this_machine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    for name in ("_MODEL_BUDGET_US", "_WHATIF_BUDGET_US"):
+        monkeypatch.setattr(f"convwright.advising.advise.{name}", {Mode.QUICK: 100_000.0})
     own = tmp_path / "own.py"
     own.write_text("import torch\n\n\ndef made():\n    return torch.nn.Conv2d(2, 4, 1), torch.ones(1, 2, 4, 4)\n")
     code, out, _ = run(capsys, monkeypatch, f"{own}:made")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import cycle
 from pathlib import Path
 from types import ModuleType
 
@@ -68,8 +69,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
 
 
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("target", ["timm:resnet18", "torchvision:resnet18"])
+@pytest.mark.parametrize(
+    ("command", "target"), [*zip(COMMANDS, cycle(["timm:resnet18", "torchvision:resnet18"]), strict=False)]
+)
 def test_every_command_that_takes_a_model_takes_one_by_name(
     target: str, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from shutil import copytree
 
 import numpy
 import pytest
@@ -65,21 +68,39 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["convwright", *words])
-        with pytest.raises(SystemExit) as done:
-            main()
+        code = ended(*words)
         said = capsys.readouterr()
-        return int(done.value.code or 0), said.out, said.err
+        return code, said.out, said.err
 
     return command
 
 
+def ended(*words: str) -> int:
+    """The exit code of `convwright …`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["convwright", *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+    return int(done.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder `engine`, and what was printed when it was written."""
+    folder, printed = tmp_path_factory.mktemp("planned"), StringIO()
+    (folder / "models.py").write_text(MODEL)
+    words = ("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic", "--device", "cpu")
+    with chdir(folder), redirect_stdout(printed):
+        assert ended(*words) == 0
+    return folder / "engine", printed.getvalue()
+
+
 @pytest.fixture
-def planned(run: Run) -> str:
-    """What was printed when an engine was written to the folder `engine`."""
-    code, out, _ = run("optimize", "models.py:small", "--out", "engine", "--mode", "heuristic", "--device", "cpu")
-    assert code == 0
-    return out
+def planned(run: Run, saved: tuple[Path, str], tmp_path: Path) -> str:
+    """What was printed when an engine was written to the folder `engine`, of which here is a copy."""
+    folder, printed = saved
+    copytree(folder, tmp_path / "engine")
+    return printed
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

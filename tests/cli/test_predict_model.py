@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import convwright as cw
+from convwright.cli.choices import Precision, WholePrecision, precision_of
 from convwright.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -69,14 +71,20 @@ def test_json_alone_is_on_stdout(run: Run) -> None:
     assert all("mb8" in step["operation"] for step in found["steps"])
 
 
+@pytest.mark.parametrize("kind", [WholePrecision, Precision])
+@pytest.mark.parametrize(
+    ("alias", "precision"), [("half", "fp16"), ("float16", "fp16"), ("FP16", "fp16"), ("bfloat16", "bf16")]
+)
+def test_a_precision_has_the_aliases_of_a_dtype(alias: str, precision: str, kind: Any) -> None:
+    assert precision_of(kind, alias) is kind(precision)
+
+
 @pytest.mark.parametrize("command", [("predict",), ("optimize", "--plan-only")], ids=["predict", "optimize"])
-def test_a_precision_has_the_aliases_of_a_dtype(command: tuple[str, ...], run: Run) -> None:
+def test_commands_take_an_alias_as_the_precision(command: tuple[str, ...], run: Run) -> None:
     words = (*command, "models.py:small", "--device", "h200", "--precision")
-    shown = {precision: run(*words, precision) for precision in ("fp16", "bf16")}
-    assert all(code == 0 for code, _, _ in shown.values())
-    assert shown["fp16"] != shown["bf16"]
-    for alias, precision in (("half", "fp16"), ("float16", "fp16"), ("FP16", "fp16"), ("bfloat16", "bf16")):
-        assert run(*words, alias) == shown[precision]
+    shown, half, other = (run(*words, precision) for precision in ("fp16", "half", "bfloat16"))
+    assert shown[0] == other[0] == 0
+    assert half == shown != other
     code, out, err = run(*words, "float8")
     assert (code, out) == (2, "")
     assert err.startswith("convwright: --precision must be one of fp16, bf16, tf32")

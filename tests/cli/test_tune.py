@@ -96,11 +96,11 @@ def test_ctrl_c_says_how_far_it_came(capsys: pytest.CaptureFixture[str], monkeyp
         return find(*args, **options)
 
     monkeypatch.setattr(tuned, "find", interrupted)
-    code, out, err = run(capsys, monkeypatch, *SMALL, "--budget", "1")
+    code, out, err = run(capsys, monkeypatch, *SMALL)
     assert (code, out) == (130, "")
     assert err == "convwright: stopped after 2 of 5 problems; what other work did not disturb is remembered\n"
     monkeypatch.setattr(tuned, "find", find)
-    _, out, _ = run(capsys, monkeypatch, *SMALL, "--budget", "1")
+    _, out, _ = run(capsys, monkeypatch, *SMALL)
     assert "5 distinct problems, 2 of them known before" in out
 
 
@@ -126,8 +126,9 @@ def test_json_for_a_device_that_is_elsewhere(
     assert all("workspace_bytes" in row for problem in data["problems"] for row in problem["candidates"])
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize(
-    ("device", "named"), [("h200", "NVIDIA H200"), ("a100", "NVIDIA A100-SXM4-80GB"), ("t4", "Tesla T4")]
+    ("device", "named"), [("t4", "Tesla T4"), ("h200", "NVIDIA H200"), ("a100", "NVIDIA A100-SXM4-80GB")]
 )
 def test_a_plan_for_a_device_that_is_elsewhere(
     device: str, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convwright.core.finding import Interval, KindError, Measurement, PairedRatio
@@ -32,11 +32,13 @@ measurements = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(measurements)
 def test_json_and_back(measurement: Measurement) -> None:
     assert Measurement.from_json(json.loads(json.dumps(measurement.to_json()))) == measurement
 
 
+@settings(max_examples=20)
 @given(measurements)
 def test_host_times_of_earlier_versions_are_ignored(measurement: Measurement) -> None:
     record = measurement.to_json() | {"host_us": {"value": 2.0, "low": 1.0, "high": 3.0}, "prepare_host_us": None}

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convwright.core.direction import Direction
@@ -72,6 +72,7 @@ def test_sizes_and_strides_of_any_magnitude_come_back(problem: ConvProblem) -> N
     assert ConvProblem.parse(problem.key) == problem
 
 
+@settings(max_examples=50)
 @given(any_problem(), st.randoms(use_true_random=False))
 def test_options_may_stand_in_any_order(problem: ConvProblem, random: Random) -> None:
     sizes, *options = problem.key.split()
@@ -87,6 +88,7 @@ def test_the_key_gives_the_problem_back(problem: ConvProblem) -> None:
     assert "\n" not in problem.key
 
 
+@settings(max_examples=50)
 @given(any_problem(), any_problem())
 def test_different_problems_have_different_keys(one: ConvProblem, other: ConvProblem) -> None:
     assert (one == other) == (one.key == other.key)

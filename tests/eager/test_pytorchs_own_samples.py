@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,24 +17,24 @@ NAMES = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "
 INFOS = {name: next(info for info in op_db if info.name == f"nn.functional.{name}") for name in NAMES}
 
 
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.complex64)
+EVERY = [*product(NAMES, (None,), DTYPES), *product(NAMES, (GEMM,), (torch.float64,))]
+# Among the quick tests each function has one dtype by turns, and those of one rank and both directions have the others.
+QUICK = [(name, None, DTYPES[number % len(DTYPES)]) for number, name in enumerate(NAMES)]
+QUICK += [*product(("conv1d", "conv_transpose1d"), (None,), DTYPES), *product(NAMES, (GEMM,), (torch.float64,))]
+
+
 @pytest.mark.parametrize(
-    ("algorithm", "dtype"),
-    [
-        (None, torch.float64),
-        (None, torch.float32),
-        (None, torch.bfloat16),
-        (None, torch.complex64),
-        (GEMM, torch.float64),
-    ],
+    ("name", "algorithm", "dtype"),
+    [pytest.param(*each, marks=() if each in QUICK else pytest.mark.slow) for each in EVERY],
 )
-@pytest.mark.parametrize("name", NAMES)
 def test_the_same_results_and_gradients(
     name: str, dtype: torch.dtype, algorithm: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if algorithm is not None:
         prefer(monkeypatch, algorithm)
     ours, info = getattr(cw, name), INFOS[name]
-    samples = list(info.sample_inputs("cpu", dtype, requires_grad=True))
+    samples = list(info.sample_inputs_func(info, "cpu", dtype, True))
     assert len(samples) > 3
     for sample in samples:
         found, expected = (_with_gradients(function, sample) for function in (ours, info.op))
@@ -57,7 +58,7 @@ def test_what_pytorch_refuses_is_refused(name: str) -> None:
     ours, info = getattr(cw, name), INFOS[name]
     if info.error_inputs_func is None:
         pytest.skip(f"PyTorch lists no error inputs of {name}")
-    for error in info.error_inputs("cpu"):
+    for error in info.error_inputs_func(info, "cpu"):
         sample = error.sample_input
         with pytest.raises((cw.BadInput, RuntimeError, ValueError, TypeError)) as said:
             ours(sample.input, *sample.args, **sample.kwargs)

@@ -104,11 +104,19 @@ def link(source: Path, target: Path, *options: str) -> None:
     assert not said, said
 
 
+_linked: dict[tuple[str, ...], bytes] = {}  # libraries, by what they are compiled from
+
+
 def shared(emitted: EmittedC, folder: Path, *options: str) -> ctypes.CDLL:
-    """The emitted file as a library that is loaded; its functions say what they take."""
-    source, _ = emitted.write(folder)
+    """The emitted file as a library that is loaded; its functions say what they take. A file that was compiled before
+    is a new library too, with a state of its own."""
+    files = emitted.write(folder)
     target = folder / f"lib{emitted.name}.so"
-    link(source, target, "-shared", "-fPIC", *(options or ("-std=c11",)))
+    key = *(file.read_text() for file in files), *options
+    if key not in _linked:
+        link(files[0], target, "-shared", "-fPIC", *(options or ("-std=c11",)))
+        _linked[key] = target.read_bytes()
+    target.write_bytes(_linked[key])
     loaded = ctypes.CDLL(str(target))
     _declare(loaded, emitted.name)
     return loaded

@@ -42,9 +42,14 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1)).eval()
 
 
-def test_a_batch_between_buckets_is_padded_and_one_above_the_largest_is_split() -> None:
-    model = RandomNetwork(3)
-    made, kept = planned(model, images(1, 4, 8, 8), [1, 4]), []
+@pytest.fixture(scope="module")
+def of_random() -> BucketedEngine:
+    """Of a random network, for batches of 1 and 4. Tests share it, and leave it as it is."""
+    return planned(RandomNetwork(3), images(1, 4, 8, 8), [1, 4])
+
+
+def test_a_batch_between_buckets_is_padded_and_one_above_the_largest_is_split(of_random: BucketedEngine) -> None:
+    model, made, kept = RandomNetwork(3), of_random, []
     for batch in (1, 2, 4, 5, 11, 3):
         x = torch.randn(batch, 4, 8, 8)
         with torch.no_grad():
@@ -156,8 +161,8 @@ def test_constants_that_differ_between_buckets_are_all_saved(tmp_path: Path) -> 
         same(again(x), model(x))
 
 
-def test_all_buckets_lie_in_one_arena() -> None:
-    made = planned(RandomNetwork(3), images(1, 4, 8, 8), [1, 4])
+def test_all_buckets_lie_in_one_arena(of_random: BucketedEngine) -> None:
+    made = of_random
     small, large = made.engines.values()
     assert made.arena_bytes == large.arena_bytes > small.arena_bytes > 0
     assert small._program.arena is large._program.arena
@@ -169,8 +174,8 @@ def test_all_buckets_lie_in_one_arena() -> None:
     assert "\n\nbucket 4:\n" in text
 
 
-def test_a_saved_engine_and_a_clone_compute_the_same_bits(tmp_path: Path) -> None:
-    made = planned(RandomNetwork(7), images(1, 4, 8, 8), [1, 4])
+def test_a_saved_engine_and_a_clone_compute_the_same_bits(of_random: BucketedEngine, tmp_path: Path) -> None:
+    made = of_random
     made.save(tmp_path)
     again, clone = load(tmp_path, "cpu"), made.clone()
     assert isinstance(again, BucketedEngine)

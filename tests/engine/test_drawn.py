@@ -20,7 +20,7 @@ from convwright.engine.reference import reference
 from engine.drawn_network import DrawnNetwork, errors, networks
 from engine.test_slices import engine as in_slices
 
-EXAMPLES = int(os.environ.get("CONVWRIGHT_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("CONVWRIGHT_EXAMPLES", "8"))
 # They draw until something fits, and that takes as long as it does.
 HEALTHY = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 

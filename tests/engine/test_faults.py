@@ -204,6 +204,11 @@ def test_unusual_tensors_are_read_as_they_are() -> None:
             assert_close(got, model(each))
 
 
+@pytest.fixture(scope="module")
+def relu() -> Engine:
+    return engine(nn.ReLU(), X)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -214,10 +219,9 @@ def test_unusual_tensors_are_read_as_they_are() -> None:
         ([X, X], "the engine takes 1 tensors, got 2"),
     ],
 )
-def test_what_an_engine_does_not_take_is_one_sentence(wrong: Any, said: str) -> None:
-    made = engine(nn.ReLU(), X)
+def test_what_an_engine_does_not_take_is_one_sentence(relu: Engine, wrong: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        made(wrong)
+        relu(wrong)
 
 
 def test_one_tensor_given_twice_and_inputs_as_outputs() -> None:
@@ -247,7 +251,7 @@ def test_what_no_model_is_is_one_sentence() -> None:
 
 
 def test_another_process_makes_the_same_plan(tmp_path: Path) -> None:
-    engine(RandomNetwork(8, 20), torch.ones(2, 4, 8, 8)).save(tmp_path)
+    engine(RandomNetwork(8, 12), torch.ones(2, 4, 8, 8)).save(tmp_path)
     plan = json.loads((tmp_path / "plan.json").read_text())
     write(tmp_path, plan | {"device": "another"})
     text = (

@@ -25,6 +25,7 @@ def flat(outputs: Any) -> list[Tensor]:
     return torch_api.flatten(outputs)[0]
 
 
+@pytest.mark.first_cases(1)
 @pytest.mark.parametrize("seed", [0, 3, 7])
 def test_a_run_computes_what_a_call_does_and_tensors_stay_where_they_are(seed: int) -> None:
     x = torch.randn(2, 4, 8, 8)

@@ -35,8 +35,12 @@ def made(model: nn.Module) -> Engine:
     return optimize(model.eval(), X, mode=Mode.HEURISTIC)
 
 
-def test_a_profile_has_every_step_as_table_json_and_trace(tmp_path: Path) -> None:
-    engine = made(Net())
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return made(Net())
+
+
+def test_a_profile_has_every_step_as_table_json_and_trace(engine: Engine, tmp_path: Path) -> None:
     profile = engine.profile(X)
     assert [step.name for step in profile.steps] == [step.name for step in engine.assignment.steps]
     assert all(step.time_us >= 0 for step in profile.steps)
@@ -53,10 +57,8 @@ def test_a_profile_has_every_step_as_table_json_and_trace(tmp_path: Path) -> Non
     assert [step.name for step in engine.profile().steps] == [step.name for step in profile.steps]
 
 
-def test_no_step_is_over_its_tolerance() -> None:
-    model = Net()
-    engine = made(model)
-    found = engine.compare(model, X)
+def test_no_step_is_over_its_tolerance(engine: Engine) -> None:
+    found = engine.compare(Net().eval(), X)
     assert found.first_over is None
     assert len(found.outputs) == len(found.models) == 2
     assert max(found.outputs) <= 4 * max(found.models) + 1e-6
@@ -90,8 +92,7 @@ def test_the_first_wrong_step_is_named_its_tensors_saved_and_it_can_be_pinned(
     assert pinned.compare(model, X).first_over is None
 
 
-def test_only_a_step_with_a_candidate_is_pinned() -> None:
-    engine = made(Net())
+def test_only_a_step_with_a_candidate_is_pinned(engine: Engine) -> None:
     with pytest.raises(BadInput, match="no step is called 'three'"):
         engine.pin("three")
     foreign = next(step for step in engine.assignment.steps if isinstance(step.operation, Foreign))
@@ -99,8 +100,7 @@ def test_only_a_step_with_a_candidate_is_pinned() -> None:
         engine.pin(foreign.name)
 
 
-def test_a_memory_report_counts_what_is_there_and_is_drawn(tmp_path: Path) -> None:
-    engine = made(Net())
+def test_a_memory_report_counts_what_is_there_and_is_drawn(engine: Engine, tmp_path: Path) -> None:
     report = engine.memory_report()
     assert report.arena == engine.arena_bytes
     assert report.plan.lower_bound <= report.arena <= sum(each.nbytes for each in report.buffers) + 256 * 20

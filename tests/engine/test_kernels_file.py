@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -39,6 +40,10 @@ class Compiler:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    return stand_in(monkeypatch)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     known, build, candidate = Compiler(), TorchPool.build, pooling._candidate
 
     def compiled(*args: Any) -> Candidate:
@@ -74,11 +79,19 @@ def optimized(**options: Any) -> Any:
     return cw.optimize(net(), X, mode="heuristic", **options)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("engine")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch)
+        optimized().save(folder, kernels=True)
+    return folder
+
+
 @pytest.fixture
-def folder(compiler: Compiler, tmp_path: Path) -> Path:
-    optimized().save(tmp_path, kernels=True)
-    compiler.forget()
-    return tmp_path
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """The folder of an engine with kernels, which a test may change."""
+    return Path(copytree(saved, tmp_path, dirs_exist_ok=True))
 
 
 def kernels_of(folder: Path) -> Any:

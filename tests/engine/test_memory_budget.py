@@ -186,13 +186,13 @@ def test_an_output_is_written_over_what_ends_there(function: Any, expected: list
         assert_close(got, right, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.first_cases(3)
 @dataclass
 class _Needs:
     workspace_bytes: int
     writes_out: bool
 
 
+@pytest.mark.first_cases(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_lifetimes_hold_what_is_needed(seed: int) -> None:
     """No tensor in the arena shares bytes with another while both are needed, but for one that ends where the other

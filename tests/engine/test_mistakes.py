@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import convwright as cw
+from convwright.engine.buckets.bucketed import BucketedEngine
+from convwright.engine.partial import PartialEngine
 from convwright.errors import BadInput, ConvwrightError, Refused
 
 X = torch.randn(2, 3, 8, 8)
@@ -35,6 +37,18 @@ class _Branch(nn.Module):
 @pytest.fixture(scope="module")
 def engine() -> cw.Engine:
     return cw.optimize(_model(), X, mode="heuristic")
+
+
+@pytest.fixture(scope="module")
+def several() -> BucketedEngine:
+    return cw.optimize(_model(), X, mode="heuristic", buckets=[1, 2])
+
+
+@pytest.fixture(scope="module")
+def partial() -> PartialEngine:
+    made = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
+    assert isinstance(made, PartialEngine)
+    return made
 
 
 def _said(call: Callable[[], object], kind: type[Exception] = BadInput) -> str:
@@ -120,8 +134,7 @@ def test_options_of_the_wrong_kind() -> None:
 
 
 @pytest.mark.parametrize("folder", [None, 3, ""])
-def test_a_folder_must_be_named(folder: Any, engine: cw.Engine) -> None:
-    several = cw.optimize(_model(), X, mode="heuristic", buckets=[1])
+def test_a_folder_must_be_named(folder: Any, engine: cw.Engine, several: BucketedEngine) -> None:
     for call in (engine.save, several.save, cw.load):
         assert _said(lambda: call(folder)) == f"`folder` must be the path of an engine's folder, got {folder!r}"  # noqa: B023
 
@@ -145,23 +158,14 @@ def test_load_refuses_options_that_it_would_ignore(tmp_path: Path, engine: cw.En
     assert torch.equal(cw.load(tmp_path, on_change="replan", mode="full", store="none")(X), engine(X))
 
 
-def test_an_engine_from_a_folder_says_how_to_change_its_weights(tmp_path: Path, engine: cw.Engine) -> None:
-    engine.save(tmp_path)
-    sentence = _said(lambda: cw.load(tmp_path).update(_model()))
-    assert "update the engine in the process that planned it and save it again" in sentence
-
-
-def test_update_refuses_a_model_in_training_mode(engine: cw.Engine) -> None:
-    partial = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
+def test_update_refuses_a_model_in_training_mode(engine: cw.Engine, partial: PartialEngine) -> None:
     for each in (engine, partial):
         assert _said(lambda: each.update(_model().train())) == (  # noqa: B023
             "the model is in training mode: call model.eval() first"
         )
 
 
-def test_an_engine_says_what_it_is(engine: cw.Engine) -> None:
-    several = cw.optimize(_model(), X, mode="heuristic", buckets=[1, 2])
-    partial = cw.optimize(nn.Sequential(_Branch(), _model()).eval(), X, mode="heuristic", partial=True)
+def test_an_engine_says_what_it_is(engine: cw.Engine, several: BucketedEngine, partial: PartialEngine) -> None:
     key = engine.facts.label
     assert str(engine) == repr(engine) == f"<Engine: 1 step on {key}, at least {engine.assignment.steps_us:,.0f} µs>"
     assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {engine.facts.key}>"

@@ -49,8 +49,13 @@ def made() -> tuple[nn.Module, PartialEngine]:
     return model, engine
 
 
-def test_the_largest_parts_are_engines() -> None:
-    model, engine = made()
+@pytest.fixture(scope="module")
+def shared() -> tuple[nn.Module, PartialEngine]:
+    return made()
+
+
+def test_the_largest_parts_are_engines(shared: tuple[nn.Module, PartialEngine]) -> None:
+    model, engine = shared
     assert list(engine.engines) == ["stem", "branching.conv"]
     with torch.no_grad():
         assert_close(engine(X), model(X))
@@ -59,8 +64,8 @@ def test_the_largest_parts_are_engines() -> None:
     assert "branching.conv:" in engine.explain()
 
 
-def test_other_sizes_are_computed_by_the_model_itself() -> None:
-    model, engine = made()
+def test_other_sizes_are_computed_by_the_model_itself(shared: tuple[nn.Module, PartialEngine]) -> None:
+    model, engine = shared
     x = torch.randn(3, 4, 9, 7)
     with torch.no_grad():
         assert_close(engine(x), model(x))

@@ -55,10 +55,10 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def residual(device: str = "cpu", dtype: torch.dtype = torch.float16) -> tuple[nn.Module, Tensor]:
+def residual(device: str = "cpu", dtype: torch.dtype = torch.float16, batch: int = 64) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     with torch.device(device):
-        return Residual().eval().to(dtype), torch.ones(64, 3, 64, 64, dtype=dtype)
+        return Residual().eval().to(dtype), torch.ones(batch, 3, 64, 64, dtype=dtype)
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +162,8 @@ def test_an_unknown_option_is_refused_with_what_to_do(what: Any, example: Any, o
         cw.predict(what, example, device="h200", **{option: "fp16"})
 
 
-def network(dtype: torch.dtype = torch.float16) -> Network:
-    model, x = residual("cpu", dtype)
+def network(dtype: torch.dtype = torch.float16, batch: int = 64) -> Network:
+    model, x = residual("cpu", dtype, batch)
     return passed(exported(model, (x,), (x,)).network).network
 
 
@@ -214,9 +214,9 @@ def test_findings_of_a_device_that_is_not_here_count_before_predictions() -> Non
 
 def test_weights_are_counted_as_kernels_pack_them() -> None:
     """On a CPU, where an engine can be held against it."""
-    model, x = residual("cpu", torch.float32)
+    model, x = residual("cpu", torch.float32, batch=2)
     plan = cw.optimize(model, x, plan_only=True, store="none")
-    packed = Weights(plan.assignment, plans_of(plan.assignment, plan.facts), network(torch.float32).constants,
+    packed = Weights(plan.assignment, plans_of(plan.assignment, plan.facts), network(torch.float32, batch=2).constants,
                      torch.device("cpu"), Shared())  # fmt: skip
     assert plan.memory_report().weights == nbytes_of(packed)
 
@@ -272,7 +272,7 @@ def test_a_memory_budget_counts(planned: cw.PlannedEngine) -> None:
 
 
 def test_a_folder_takes_the_network_to_its_device(tmp_path: Path) -> None:
-    model, x = residual("cpu", torch.float32)
+    model, x = residual("cpu", torch.float32, batch=2)
     plan = cw.optimize(model, x, plan_only=True, store="none")
     plan.save(tmp_path / "plan")
     with pytest.raises(

@@ -71,6 +71,7 @@ def two_layers() -> nn.Sequential:
 # The graph in other types.
 
 
+@pytest.mark.first_cases(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_graph_in_another_type_loses_what_rounding_explains(seed: int) -> None:
     own = network(RandomNetwork(seed), X)
@@ -267,9 +268,13 @@ def test_what_has_no_numbers_in_fp16_is_refused() -> None:
     [("half", "fp16"), ("float16", "fp16"), (torch.float16, "fp16"), ("bfloat16", "bf16"), (torch.bfloat16, "bf16")],
 )
 def test_a_precision_has_the_aliases_of_a_dtype(alias: Any, precision: str) -> None:
-    model = two_layers().eval()
-    assert torch.equal(engine(model, alias)(X), engine(model, precision)(X))
-    predicted = [predict(model, X, device="h200", precision=each) for each in (alias, precision)]
+    assert Precision.parse(alias) is Precision(precision)
+
+
+def test_an_alias_is_planned_as_the_precision() -> None:
+    model = two_layers()
+    assert torch.equal(engine(model, torch.bfloat16)(X), engine(model, "bf16")(X))
+    predicted = [predict(model, X, device="h200", precision=each) for each in ("half", "fp16")]
     assert predicted[0].to_json() == predicted[1].to_json()
 
 

@@ -39,10 +39,13 @@ def test_a_users_kernel_is_planned(writes_out: bool, tmp_path: Path) -> None:
     assert torch.equal(again(X), engine(X))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    planned().save(tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("engine")
+    register()
+    planned().save(made)
+    unregister_kernel("sixteen")
+    return made
 
 
 def test_loading_needs_the_kernel(folder: Path) -> None:

@@ -28,9 +28,9 @@ from convwright.tuning.trials.search_input import Progress
 
 
 class DenseBlock(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(channels, 16, 3, padding=1) for channels in (16, 32, 48))
+        self.convs = nn.ModuleList(nn.Conv2d(16 * number, 16, 3, padding=1) for number in range(1, layers + 1))
 
     def forward(self, x: Tensor) -> Tensor:
         found = [F.relu(x)]
@@ -39,8 +39,8 @@ class DenseBlock(nn.Module):
         return torch.cat(found, 1).sum((2, 3))
 
 
-def planner(dtype: torch.dtype, times: type[SearchedTimes] = SearchedTimes) -> Planner:
-    model, x = DenseBlock().to(dtype).eval(), torch.randn(8, 16, 32, 32, dtype=dtype)
+def planner(dtype: torch.dtype, times: type[SearchedTimes] = SearchedTimes, layers: int = 3) -> Planner:
+    model, x = DenseBlock(layers).to(dtype).eval(), torch.randn(8, 16, 32, 32, dtype=dtype)
     network = passed(exported(model, (x,), (x,)).network).network
     device, store = profile("h200"), Store.open(None)
     source = times(device, Policy(), Mode.HEURISTIC, store)
@@ -80,7 +80,7 @@ def test_16_bits_are_searched_for_in_channels_last() -> None:
 
 def test_after_the_last_round_what_is_known_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned, "_ROUNDS", 1)
-    made = planner(torch.float16)
+    made = planner(torch.float16, layers=2)
     steps = made.assignment(Costs()).steps
     assert all(step.candidate is not None for step in steps if not isinstance(step.operation, NO_PROBLEM))
 

@@ -14,9 +14,9 @@ from measuring.fake_clock import FakeClock
 
 
 def verdicts(factor: float) -> Counter[Outcome]:
-    """100 runs beside a process that is busy two fifths of the time, in bursts of 10 to 100 ms."""
+    """50 runs beside a process that is busy two fifths of the time, in bursts of 10 to 100 ms."""
     found: Counter[Outcome] = Counter()
-    for seed in range(100):
+    for seed in range(50):
         calls = {"a": lambda: 7.0 * factor, "b": lambda: 7.0}
         timings = measure_calls(calls, clock=FakeClock(seed, busy=0.4), budget_us=3e6, seed=seed)
         found[compare(timings["a"], timings["b"]).outcome] += 1
@@ -24,22 +24,22 @@ def verdicts(factor: float) -> Counter[Outcome]:
 
 
 def test_a_call_is_the_same_as_itself_in_95_of_100() -> None:
-    assert verdicts(1.0)[Outcome.SAME] >= 95
+    assert verdicts(1.0)[Outcome.SAME] >= 48
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.03, Outcome.SLOW), (1 / 1.03, Outcome.FAST)])
 def test_more_work_is_found_in_95_of_100(factor: float, outcome: Outcome) -> None:
-    assert verdicts(factor)[outcome] >= 95
+    assert verdicts(factor)[outcome] >= 48
 
 
 def test_little_that_is_false_is_said_where_the_machine_is_never_quiet() -> None:
     found: Counter[Outcome] = Counter()
-    for seed in range(100):
+    for seed in range(60):
         timings = measure_calls(
             {"a": lambda: 7.0, "b": lambda: 7.0}, clock=FakeClock(seed, busy=1.0), budget_us=3e5, seed=seed
         )
         found[compare(timings["a"], timings["b"]).outcome] += 1
-    assert found[Outcome.FAST] + found[Outcome.SLOW] <= 5  # what intervals of 95 % allow
+    assert found[Outcome.FAST] + found[Outcome.SLOW] <= 3  # what intervals of 95 % allow
 
 
 def test_equal_calls_get_equal_samples_however_late_their_turn_comes() -> None:

@@ -40,28 +40,28 @@ def test_what_runs_before_is_not_in_the_time(leaves_out: bool) -> None:
 
 def test_the_interval_of_a_difference_holds_the_truth() -> None:
     inside = 0
-    for seed in range(100):
+    for seed in range(50):
         interval = cold({"": 7.0}, FakeClock(seed, drift=0.0), seed, budget_us=5e5)[""].call_us
         inside += interval.low <= 7.0 <= interval.high
-    assert inside >= 91  # 95, less two standard deviations of counting
+    assert inside >= 45  # 95 %, less two standard deviations of counting
 
 
 def test_the_ratio_of_two_differences_holds_the_truth() -> None:
     inside = 0
-    for seed in range(100):
+    for seed in range(50):
         found = cold({"a": 21.0, "b": 7.0}, FakeClock(seed), seed, budget_us=5e5)
         ratio = paired_ratio(found["a"].round_slopes_us, found["b"].round_slopes_us)
         inside += ratio.low <= 3.0 <= ratio.high
-    assert inside >= 91
+    assert inside >= 45
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, Outcome.SAME), (1.03, Outcome.SLOW)])
 def test_verdicts_hold_for_differences(factor: float, outcome: Outcome) -> None:
     found: Counter[Outcome] = Counter()
-    for seed in range(50):
+    for seed in range(25):
         timings = cold({"a": 30.0 * factor, "b": 30.0}, FakeClock(seed, noise=0.005), seed)
         found[compare(timings["a"], timings["b"]).outcome] += 1
-    assert found[outcome] >= 48
+    assert found[outcome] >= 24
 
 
 def test_calls_share_what_runs_before_them() -> None:
@@ -103,7 +103,7 @@ def test_the_wall_clock_reads_the_call_alone() -> None:
 
     def long() -> None:
         spent.append("before")
-        sum(range(300_000))
+        sum(range(100_000))
 
     after = After(long, lambda: spent.append("call"))
     taken_us = min(WallClock().time_us(after, 3) for _ in range(20))
@@ -152,7 +152,8 @@ def test_an_unknown_cache_is_assumed_to_be_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
-def test_what_is_to_be_warm_may_have_any_dtype(dtype: torch.dtype) -> None:
+def test_what_is_to_be_warm_may_have_any_dtype(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convwright.measuring.cache.last_level_cache_bytes", lambda threads: 2**16)
     before = before_each(Cache.NETWORK, "cpu", warm=[torch.ones(4, 6).to(dtype).t()])
     assert before is not None
     before()

@@ -47,7 +47,7 @@ def torchs(problem: ConvProblem) -> Run:
     return run
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=problems(activations=[*Activation], least_images=1, rare=True))
 def test_the_reference_is_what_autograd_makes_of_it(problem: ConvProblem) -> None:
     given = operands(problem, 3, integers=False)

@@ -25,7 +25,7 @@ from kind_space import copy_problems, linear_problems, pool_problems
 CPU = torch.device("cpu")
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(copy_problems((DType.FP64, DType.FP32)))
 def test_a_copy_is_what_pad_makes(problem: CopyProblem) -> None:
     given = operands(problem, Kind.NORMAL, CPU)
@@ -35,7 +35,7 @@ def test_a_copy_is_what_pad_makes(problem: CopyProblem) -> None:
     assert torch.equal(some.y64, some.sample.take("y", right))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(linear_problems((DType.FP64,)))
 def test_a_product_is_what_pytorch_makes(problem: LinearProblem) -> None:
     given = operands(problem, Kind.NORMAL, CPU)
@@ -51,7 +51,7 @@ def test_a_product_is_what_pytorch_makes(problem: LinearProblem) -> None:
         assert whole.y64.allclose(right)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(pool_problems((DType.FP64,)))
 def test_pooling_is_what_pytorch_makes(problem: PoolProblem) -> None:
     sizes = zip(problem.x.shape[2:], problem.taps, strict=True)

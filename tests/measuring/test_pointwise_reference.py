@@ -68,7 +68,7 @@ def test_rows_in_fp32_err_by_no_more_than_the_bound(problem: PointwiseProblem, k
     assert said is None or "wrong infinities" in said, (problem.key, said)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(row_problems((DType.FP64,), casts=False))
 def test_single_rows_are_rows_of_the_whole(problem: PointwiseProblem) -> None:
     tensors = operands(problem, Kind.NORMAL, CPU)

@@ -36,7 +36,7 @@ def interpolated(problem: ResizeProblem, x: Tensor, **given: object) -> Tensor:
     return F.interpolate(x, **given)  # type: ignore[arg-type]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(resize_problems((DType.FP64, DType.FP32)).filter(lambda problem: not problem.scales))
 def test_it_is_what_pytorch_makes(problem: ResizeProblem) -> None:
     given = operands(problem, Kind.NORMAL, CPU)

@@ -99,6 +99,8 @@ def test_margins_are_where_the_decision_changes(kind: str, objective: str) -> No
     """Just below it, the placement as it stands is as good as the best without the chosen way; above it is not."""
     checked = 0
     for seed in range(30, 40):
+        if checked >= 6:
+            break
         streams, once = KINDS[kind]
         given = random_instance(seed, streams=streams, once=once)
         if not suits(given, objective) or brute_force(given, objective) == inf:

@@ -12,7 +12,7 @@ from torch import nn
 import convwright as cw
 from convwright.core.finding import Interval
 from convwright.errors import BadInput, Refused
-from convwright.placement import Device, Estimate, Job
+from convwright.placement import Device, Estimate, Job, Placement
 from convwright.placement.predicted import Model, missing, with_predictions
 
 JOBS = [Job("archive", "net", (1, 4), images=1000), Job("other", "measured", (1,), images=10)]
@@ -29,28 +29,37 @@ def model() -> Model:
     return Model(made, torch.ones(2, 16, 28, 28), "fp16")
 
 
-def test_only_what_is_missing_is_predicted(model: Model) -> None:
+@pytest.fixture(scope="module")
+def known(model: Model) -> tuple[Estimate, ...]:
+    """What was measured, and what is predicted besides."""
+    estimates, _ = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
+    return estimates
+
+
+@pytest.fixture(scope="module")
+def placed(model: Model) -> Placement:
+    return cw.place(JOBS, DEVICES, MEASURED, models={"net": tuple(model)})
+
+
+def test_only_what_is_missing_is_predicted(known: tuple[Estimate, ...]) -> None:
     asked = [(each.key, each.batch, each.device.name) for each in missing(JOBS, DEVICES, MEASURED, {"net"})]
     assert asked == [("net", 1, "fast"), ("net", 1, "a100"), ("net", 4, "fast")]
-    known, _ = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
     assert known[:2] == tuple(MEASURED)
     assert [(each.key, each.batch, each.device) for each in known[2:]] == asked
 
 
-def test_an_estimate_is_what_predict_says(model: Model) -> None:
-    (_, _, first, *_), _ = with_predictions(JOBS, DEVICES, MEASURED, {"net": model})
+def test_an_estimate_is_what_predict_says(model: Model, known: tuple[Estimate, ...]) -> None:
+    (_, _, first, *_) = known
     found = cw.predict(model.module, model.example, device="h200", batch=1, precision="fp16")
     assert (first.time_us, first.memory_bytes) == (found.time_us, found.memory_bytes)
 
 
-def test_jobs_are_placed_by_predictions(model: Model) -> None:
-    placed = cw.place(JOBS, DEVICES, MEASURED, models={"net": tuple(model)})
+def test_jobs_are_placed_by_predictions(placed: Placement) -> None:
     assert {each.job.name: each.instances for each in placed.assigned}["other"] == ("fast/0",)
     assert placed.proven
 
 
-def test_a_device_whose_predictions_rest_on_its_data_sheet_is_named_once(model: Model) -> None:
-    placed = cw.place(JOBS, DEVICES, MEASURED, models={"net": tuple(model)})
+def test_a_device_whose_predictions_rest_on_its_data_sheet_is_named_once(model: Model, placed: Placement) -> None:
     (note,) = placed.notes
     assert re.match(
         r"predictions for a100 \(NVIDIA A100.*\) rest on its data sheet, and may be wrong by a factor of \d.*: give "

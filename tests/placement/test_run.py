@@ -98,7 +98,8 @@ def test_after_a_loss_deadlines_are_closer() -> None:
 
 def test_batches_are_timed_beside_what_was_predicted() -> None:
     jobs = [Job("stream", "net", (4,), rate_per_s=200.0), Job("short", "net", (4,), images=402)]
-    with Cluster("cpu-fast=1", "cpu-slow=1") as cluster:
+    # One process is both devices, so that PyTorch is loaded only once. The slow tests have two.
+    with Cluster("cpu-fast=1 cpu-slow=1") as cluster:
         found = run_jobs(jobs, DEVICES, ESTIMATES, cluster=cluster.address, models=models(), seconds=1.0)
     ran = {each.job: each for each in found.ran}
     assert (ran["short"].batches, ran["stream"].batches) == (101, 50)

@@ -19,12 +19,14 @@ from convwright.prediction.learning import MOST_OF_AN_ORIGIN, Learned, balanced,
 from convwright.prediction.models import Origin, served
 from prediction.made_observations import DEVICE, FAST, candidates, doubtful, law, observations, observed
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 SMALL = TreeSettings(trees=40, leaves=8, learning_rate=0.2, losses=("squared_error",), members=1)
 UNSEEN = [each.candidate for each in observations(40, seed=1)]
 
 
 @pytest.fixture(scope="module")
-def learned() -> Learned:
+def learned(few_steps: None) -> Learned:
     return learn(observations(watts=200.0), DEVICE, settings=SMALL)
 
 

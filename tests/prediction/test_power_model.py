@@ -14,12 +14,14 @@ from convwright import strict_json
 from convwright.core.finding import Interval
 from convwright.errors import BadInput
 from convwright.prediction import models
+from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.features import PARTS, features
 from convwright.prediction.learning import learn
 from convwright.prediction.power_model import fit_power_model
 from convwright.prediction.sums import energy_of
 from prediction.made_observations import DEVICE, observations
 
+SMALL = TreeSettings(trees=10, losses=("squared_error",), members=1)
 CANDIDATES = [each.candidate for each in observations(30)]
 FOUND = features(CANDIDATES, DEVICE)
 TIME_US = np.array([each.measurement.device_us.value for each in observations(30) if each.measurement is not None])
@@ -73,8 +75,9 @@ def test_outside_of_the_domain_any_power_that_was_seen_may_be() -> None:
     assert model.around(300.0, in_domain=False) == Interval(300.0, 100.0, 700.0)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
-    learned = learn(observations(watts=200.0), DEVICE, tried=1)
+    learned = learn(observations(watts=200.0), DEVICE, settings=SMALL, tried=1)
     place, power = models.save(learned.predictor, tmp_path / models.file_name(DEVICE))
     assert models.served(DEVICE, model=place).predictor.predict_all(CANDIDATES, DEVICE) == (
         learned.predictor.predict_all(CANDIDATES, DEVICE)
@@ -95,5 +98,5 @@ def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
     power.write_text("{")
     with pytest.raises(BadInput, match="is not a model of power"):
         models.served(DEVICE, model=place)
-    models.save(learn(observations(), DEVICE, tried=1).predictor, place)
+    models.save(learn(observations(), DEVICE, settings=SMALL, tried=1).predictor, place)
     assert not power.exists()

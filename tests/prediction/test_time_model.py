@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,19 @@ from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.time_model import TimeModel, fit_time_model
 from prediction.made_times import NAMES, Times, times
 
+pytestmark = pytest.mark.usefixtures("few_steps")
 SMALL = TreeSettings(trees=40, learning_rate=0.12, losses=("squared_error",), members=1)
 
 
-def fitted(made: Times, groups: np.ndarray | None = None) -> TimeModel:
-    return fit_time_model(*made, groups, device="H200", names=NAMES, settings=SMALL)
+FEW_TREES = replace(SMALL, trees=5)
+
+
+def fitted(made: Times, groups: np.ndarray | None = None, *, settings: TreeSettings = SMALL) -> TimeModel:
+    return fit_time_model(*made, groups, device="H200", names=NAMES, settings=settings)
 
 
 @pytest.fixture(scope="module")
-def model() -> TimeModel:
+def model(few_steps: None) -> TimeModel:
     return fitted(times(300))
 
 
@@ -55,9 +61,9 @@ def test_rows_of_one_problem_do_not_predict_each_other() -> None:
 
 
 def test_a_larger_fit_holds_out_one_fold() -> None:
-    error = fitted(times(2000)).error
+    error = fitted(times(2000), settings=FEW_TREES).error
     assert (error.folds, error.tried, error.rows) == (5, 1, 400)
-    error = fitted(times(200)).error
+    error = fitted(times(200), settings=FEW_TREES).error
     assert (error.folds, error.tried, error.rows) == (5, 5, 200)
 
 

@@ -18,8 +18,8 @@ from prediction.made_times import NAMES, times
 
 
 @pytest.fixture(scope="module")
-def model() -> TimeModel:
-    settings = TreeSettings(trees=20, members=1)
+def model(few_steps: None) -> TimeModel:
+    settings = TreeSettings(trees=8, members=1)
     return fit_time_model(*times(60), device="H200", names=NAMES, versions={"cudnn": "9.19"}, settings=settings)
 
 

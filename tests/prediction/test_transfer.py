@@ -25,10 +25,11 @@ def shared(rows: int, *, seed: int = 0) -> tuple[SharedProblems, np.ndarray]:
     return SharedProblems(reference[:, 0] * factor, features, own, reference), measured
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_what_the_devices_share_is_known_from_the_other() -> None:
     problems, measured = shared(200)
-    unseen, wanted = shared(1000, seed=1)
-    settings = TreeSettings(trees=80, learning_rate=0.12, losses=("squared_error",), members=1)
+    unseen, wanted = shared(400, seed=1)
+    settings = TreeSettings(trees=40, learning_rate=0.2, losses=("squared_error",), members=1)
     model = fit_transfer(
         problems, measured, device="T4", reference="V100", features=NAMES, estimates=ESTIMATES, settings=settings
     )

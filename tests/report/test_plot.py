@@ -97,21 +97,16 @@ def axes_of(figure: object) -> object:
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list:
-    """The figures that are saved."""
+    """The figures that would be saved. To write them takes half a second each."""
     from matplotlib.figure import Figure
 
-    saved, own = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, path, **options: (saved.append(self), own(self, path, **options))
-    )
+    saved: list = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: saved.append(self))
     return saved
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_a_chart_is_written(suffix: str, tmp_path: Path, figures: list) -> None:
-    path = tmp_path / f"chart{suffix}"
-    draw_chart(made(), path)
-    assert path.stat().st_size > 5_000
+def test_a_chart_has_the_lines_of_its_curves(tmp_path: Path, figures: list) -> None:
+    draw_chart(made(), tmp_path / "chart.png")
     axes = axes_of(figures[0])
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlabel()) == ("log", "log", "ih")
     assert [line.get_label() for line in axes.get_lines()] == ["chosen", "PyTorch's own call", "physical limit"]
@@ -190,13 +185,20 @@ def test_axes_have_units_that_are_read_easily(tmp_path: Path, figures: list) -> 
         assert ({"ms", "s"} if logarithmic else {"s"}) <= units
 
 
-def test_a_fit_is_written(tmp_path: Path, figures: list) -> None:
-    samples = tuple((n, 5.0 + 2.0 * n) for n in (10, 30, 40)) * 4
-    fit = Fit("a", samples, Interval(2.0, 1.9, 2.1), 5.0)
-    draw_fits([fit, Fit("b", ((1, 9.0),) * 3, around(9.0), None)], tmp_path / "fit.png", title="")
+SAMPLES = tuple((n, 5.0 + 2.0 * n) for n in (10, 30, 40)) * 4
+FIT = Fit("a", SAMPLES, Interval(2.0, 1.9, 2.1), 5.0)
+
+
+def test_a_fit_is_written(tmp_path: Path) -> None:
+    draw_fits([FIT], tmp_path / "fit.png", title="")
+    assert (tmp_path / "fit.png").stat().st_size > 5_000
+
+
+def test_a_fit_has_its_samples_and_its_line(tmp_path: Path, figures: list) -> None:
+    draw_fits([FIT, Fit("b", ((1, 9.0),) * 3, around(9.0), None)], tmp_path / "fit.png", title="")
     first, second = figures[0].axes
     dots, line = first.get_lines()
-    assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == list(samples)
+    assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == list(SAMPLES)
     assert list(line.get_xdata()) == [0, 40]
     assert list(line.get_ydata()) == pytest.approx([5.0, 85.0])
     assert "2 µs a call ± 5.0%, intercept 5 µs" in line.get_label()
@@ -261,5 +263,6 @@ def test_the_same_data_are_drawn_to_the_same_file(suffix: str, tmp_path: Path) -
         draw_chart(drawn, path)
     first, second = (path.read_bytes() for path in paths)
     assert first == second
+    assert len(first) > 5_000
     assert b"<dc:date>" not in first
     assert b"/CreationDate" not in first

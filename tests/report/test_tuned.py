@@ -164,7 +164,7 @@ def test_the_table_on_the_page_is_what_the_command_prints() -> None:
     shown = {cells(line)[1]: cells(line)[3:] for line in page.splitlines() if re.match(r" {4}stages\.\S+.* ic\d", line)}
     assert shown == told, "convwright tune examples/advise_model.py:resnet_like --device h200 --plan-only prints it"
     first = next(iter(shown.values()))
-    assert f"`{first[0]}` candidates" in " ".join(page.split())
+    assert f"`{first[0]}` means" in " ".join(page.split())
     assert lines[-1].rpartition(";")[2] in page
 
 

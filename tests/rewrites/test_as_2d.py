@@ -38,7 +38,7 @@ def factored(draw: st.DrawFn) -> ConvProblem:
     return problem
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problem=factored())
 def test_factored_filters_are_seen_in_2_dimensions(problem: ConvProblem) -> None:
     chosen = arguments_of("as-2d", problem)

@@ -26,7 +26,7 @@ def to(multiple: int) -> Config:
     return (("multiple", multiple),)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problem=problems(least_images=1), multiple=st.integers(2, 5))
 def test_copies_pad_as_well(problem: ConvProblem, multiple: int) -> None:
     if not problem.dtype.narrow and PAD.inner(problem, to(multiple)) != problem:

@@ -56,7 +56,7 @@ def test_folding_changes_nothing(problem: ConvProblem, seed: int) -> None:
     check_identity(problem, [(("space-to-depth", (("block", 0),)),)], seed)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=strided())
 def test_copies_fold_as_well(problem: ConvProblem) -> None:
     if problem.dtype.narrow or problem.flip or (problem.groups > 1 and problem.rank == 3):

@@ -51,7 +51,7 @@ def stepping(draw: st.DrawFn) -> ConvProblem:
     return replace(problem, y=draw(specs(problem.y.shape, drawn.dtype)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=stepping())
 def test_copies_leave_out_as_much(problem: ConvProblem) -> None:
     if not problem.dtype.narrow:

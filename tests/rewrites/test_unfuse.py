@@ -28,7 +28,7 @@ def test_every_epilogue_is_computed(problem: ConvProblem) -> None:
         check_workspace(plan, given, got.double())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(problem=problems(activations=[*Activation], rare=True))
 def test_every_rare_epilogue_is_computed(problem: ConvProblem) -> None:
     for arguments in arguments_of("unfuse", problem):

@@ -5,9 +5,6 @@ Seconds pass in the database alone: what a test wants to be old is made older th
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 from convwright.errors import BadInput, StoreError
 from convwright.store.claims import Claims, device_lock
 from convwright.store.store import Store
+from forked import Program
 from store.observed import DEVICE, observation
 
 # Claims tasks one by one until there is none, and prints their names.
@@ -46,13 +44,7 @@ with Store.open(sys.argv[1]) as store, device_lock(store, "GPU-7"):
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def first_word(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
+def first_word(process: Program) -> str:
     return process.stdout.readline().strip()
 
 
@@ -176,13 +168,12 @@ def test_two_workers_share_the_tasks_and_none_is_claimed_twice(place: str) -> No
         claims = Claims(store, "resnets")
         names = [f"task {number}" for number in range(24)]
         claims.add({name: f"body of {name}" for name in names})
-        workers = [run(WORKER, place, worker) for worker in ("first", "second")]
+        workers = [Program(WORKER, place, worker) for worker in ("first", "second")]
         assert [first_word(process) for process in workers] == ["ready"] * 2
         for process in workers:
-            assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        done = [process.communicate()[0].splitlines() for process in workers]
+        done = [process.communicate().splitlines() for process in workers]
         assert [process.returncode for process in workers] == [0, 0]
         assert sorted(done[0] + done[1]) == sorted(names)
         assert counts(claims) == {"done": 24}
@@ -190,7 +181,7 @@ def test_two_workers_share_the_tasks_and_none_is_claimed_twice(place: str) -> No
 
 def test_a_gpu_is_locked_until_its_process_ends(place: str) -> None:
     with Store.open(place) as store:
-        process = run(HOLDER, place)
+        process = Program(HOLDER, place)
         assert first_word(process) == "held"
         sentence = (
             f"another process that uses the store {store.place} measures on the device GPU-7: "
@@ -201,7 +192,7 @@ def test_a_gpu_is_locked_until_its_process_ends(place: str) -> None:
         assert str(raised.value) == sentence
         with device_lock(store, "GPU-8"):
             pass
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
         for _ in range(100):  # the server hears of it a moment later
             with suppress(StoreError), device_lock(store, "GPU-7"):

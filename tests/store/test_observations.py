@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pytest
 from convwright.errors import BadInput
 from convwright.store.store import Store
 from convwright.store.upkeep import Merged
+from forked import Program
 from store.observed import DEVICE, observation
 
 # Adds observations of the given numbers, so many at a time, and says how many were new.
@@ -36,10 +33,8 @@ with Store.open(place) as store:
 """
 
 
-def writer(place: str, first: int, last: int, step: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, place, *map(str, (first, last, step))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+def writer(place: str, first: int, last: int, step: int) -> Program:
+    return Program(WRITER, place, *map(str, (first, last, step)))
 
 
 def numbers(store: Store) -> list[int]:
@@ -113,9 +108,8 @@ def test_two_processes_add_at_once_and_none_is_lost_or_double(place: str) -> Non
     Store.open(place).close()
     both = [writer(place, 0, 200, 20), writer(place, 100, 300, 25)]
     for process in both:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    said = [process.communicate("go\n")[0].split() for process in both]
+    said = [process.communicate("go\n").split() for process in both]
     assert sum(int(words[-1]) for words in said) == 300
     with Store.open(place) as store:
         assert numbers(store) == list(range(300))
@@ -123,13 +117,11 @@ def test_two_processes_add_at_once_and_none_is_lost_or_double(place: str) -> Non
 
 def test_a_killed_client_leaves_whole_additions(place: str) -> None:
     process = writer(place, 0, 1_000_000, 50)
-    assert process.stdin is not None
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.stdin.write("go\n")
     process.stdin.flush()
     assert process.stdout.readline() == "some\n"
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     with Store.open(place) as store:
         count = len(numbers(store))

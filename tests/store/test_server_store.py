@@ -19,6 +19,7 @@ from convwright.store.schema import SCHEMA_VERSION
 from convwright.store.store import Store
 from convwright.store_url import StoreUrl
 from convwright.tuning.session import session
+from forked import Program
 from store.observed import DEVICE, observation
 from store.postgresql_server import PASSWORD, QUOTED, PostgresqlServer
 
@@ -129,19 +130,13 @@ def test_a_candidate_that_was_tried_while_the_server_stopped_is_not_quarantined(
 
 
 def test_processes_that_make_the_tables_at_once_all_succeed(url: str) -> None:
-    commands = [[sys.executable, "-c", OPENER, url, f"candidate {number}"] for number in range(2)]
-    openers = [
-        subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for command in commands
-    ]
+    openers = [Program(OPENER, url, f"candidate {number}") for number in range(2)]
     for process in openers:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in openers:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    assert [process.communicate()[1] for process in openers] == [""] * 2
+    assert [(process.communicate(), process.returncode) for process in openers] == [("", 0)] * 2
     with Store.open(url) as store:
         assert len(store.findings("problem", "device")) == 2
 

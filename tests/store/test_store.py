@@ -1,98 +1,27 @@
-"""The store under several processes at once, killed writers, corrupt files, newer schemas and read-only places."""
+"""The store under several processes at once, killed writers and corrupt files."""
 
 from __future__ import annotations
 
 import os
-import re
-import signal
 import sqlite3
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
-from convwright.core.finding import Interval, KindError, Measurement
-from convwright.errors import BadInput, StoreError
-from convwright.settings import default_store
+from convwright.core.finding import Interval
+from convwright.errors import BadInput
 from convwright.store.store import Store
-from unprivileged import read_only
-
-PROBLEM, DEVICE = "g1mb1ic8oc8ih9iw9oh7ow7kh3kw3", "H200"
-MEASUREMENT = Measurement(
-    device_us=Interval(12.5, 12.4, 12.6),
-    prepare_us=Interval(3.0, 2.5, 3.5),
-    errors=(KindError("normal", 1e-7, 0.5), KindError("one infinity", float("inf"), 0.0)),
-    workspace_bytes=4096,
-    samples=31,
-    conditions=(("clock_mhz", "1980"), ("cache", "network")),
-)
-
-WRITER = """
-import sys
-from pathlib import Path
-from convwright.store.store import Store
-path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-print("ready", flush=True)
-sys.stdin.readline()
-with Store.open(path) as store:
-    for i in range(count):
-        store.record("problem", "device", f"{name}/{i}", "1", None, "x" * 200)
-        if i == 10:
-            print("ten", flush=True)
-"""
-
-# Records once, and again when no file may grow.
-FULL = """
-import resource, sys
-from pathlib import Path
-from convwright.store.store import Store
-told = []
-with Store.open(Path(sys.argv[1]), tell=told.append) as store:
-    store.record("problem", "device", "soon", "1", None, "failed")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-    store.record("problem", "device", "late", "1", None, "failed")
-    print(*told)
-    print(sorted(store.findings("problem", "device")))
-"""
+from store.written import DAMAGED, DEVICE, MEASUREMENT, PROBLEM, finish, record, writers_at_once
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "made" / "findings.sqlite"
-
-
-def writers_at_once(path: Path, processes: int, count: int) -> list[subprocess.Popen[str]]:
-    """Processes that all open the store and write to it at the same moment."""
-    commands = [[sys.executable, "-c", WRITER, str(path), f"writer-{i}", str(count)] for i in range(processes)]
-    writers = [
-        subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for command in commands
-    ]
-    for process in writers:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in writers:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    return writers
-
-
-def finish(writers: list[subprocess.Popen[str]]) -> None:
-    for process in writers:
-        process.communicate()
-    assert [process.returncode for process in writers] == [0] * len(writers)
-
-
-def record(store: Store, candidate: str = "torch/default") -> None:
-    store.record(PROBLEM, DEVICE, candidate, "torch 2.13", MEASUREMENT, None)
 
 
 @pytest.mark.parametrize("name", ["none", "None", "NONE"])
@@ -228,20 +157,19 @@ def test_pruning_removes_what_cannot_be_read_with_its_searches(path: Path) -> No
 
 
 def test_eight_processes_lose_nothing(path: Path) -> None:
-    finish(writers_at_once(path, 8, 1000))
+    finish(writers_at_once(path, 8, 250))
     with Store.open(path) as store:
         assert store.note is None
-        expected = {f"writer-{i}/{j}" for i in range(8) for j in range(1000)}
+        expected = {f"writer-{i}/{j}" for i in range(8) for j in range(250)}
         assert set(store.findings("problem", "device")) == expected
 
 
 @pytest.mark.parametrize("moment_us", [0, 137, 1_013, 5_101, 20_011])
 def test_a_killed_writer_leaves_a_readable_store(path: Path, moment_us: int) -> None:
     (process,) = writers_at_once(path, 1, 1_000_000)
-    assert process.stdout is not None
     process.stdout.readline()
     time.sleep(moment_us / 1e6)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     with Store.open(path) as store:
         kept = {int(name.partition("/")[2]) for name in store.findings("problem", "device")}
@@ -291,9 +219,6 @@ def test_a_forked_child_keeps_what_was_in_memory() -> None:
         assert set(store.findings(PROBLEM, DEVICE)) == {"parent"}
 
 
-DAMAGED = b"SQLite format 3\x00" + b"and then nothing that it could read" * 100
-
-
 @pytest.mark.parametrize("content", [DAMAGED, b"SQLite", b"\x00" * 4096])
 def test_a_corrupt_file_is_set_aside(path: Path, content: bytes) -> None:
     path.parent.mkdir()
@@ -339,162 +264,6 @@ def test_several_processes_that_meet_a_corrupt_file_replace_it_once(path: Path) 
     path.write_bytes(DAMAGED)
     finish(writers_at_once(path, 4, 20))
     with Store.open(path) as store:
-        assert len(store.findings("problem", "device")) == 80
+        expected = {f"writer-{i}/{j}" for i in range(4) for j in range(20)}
+        assert set(store.findings("problem", "device")) == expected
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
-
-
-def test_a_place_that_is_no_folder_means_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert_works_in_memory(tmp_path / "file" / "findings.sqlite")
-    assert_works_in_memory(Path("/proc/convwright/findings.sqlite"))
-
-
-def test_what_is_wrong_with_a_place_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    hint = "; name another path, by CONVWRIGHT_STORE, --store or `store`"
-    for path, cause in (
-        (tmp_path / "file" / "findings.sqlite", f"{tmp_path / 'file'} is not a folder"),
-        (Path("/proc/no/findings.sqlite"), "its folder /proc/no cannot be made: No such file or directory"),
-    ):
-        with Store.open(path) as store:
-            assert store.note == f"findings are kept in memory only, since {path} cannot be used: {cause}{hint}"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "findings.sqlite"
-        for cause in (f"used: permission denied in its folder{hint}", "written to: permission denied"):
-            with read_only(path), Store.open(path) as store:
-                assert (store.note or "").endswith(f"memory only, since {path} cannot be {cause}")
-            Store.open(path).close()
-
-
-def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    file = tmp_path / "findings.sqlite"
-    said = f"a store is a file, and {tmp_path} is a folder: name a file in it, such as {file}"
-    with pytest.raises(StoreError, match=f"^{re.escape(said)}$"):
-        Store.open(tmp_path)
-    with pytest.raises(StoreError, match=r"^a store is a file, and \. is a folder: .* such as findings\.sqlite$"):
-        Store.open(".")
-    notes = list[str]()
-    with Store.open(tmp_path, tell=notes.append) as store:
-        assert not store.in_file
-    assert notes == [f"findings are kept in memory only, since {said}"]
-
-
-def test_only_the_last_folder_is_made(tmp_path: Path) -> None:
-    """A longer path that does not exist is more likely a typing error."""
-    with Store.open(tmp_path / "new" / "findings.sqlite") as store:
-        assert store.in_file
-    path = tmp_path / "missing" / "dir" / "findings.sqlite"
-    with Store.open(path) as store:
-        assert store.note == (
-            f"findings are kept in memory only, since {path} cannot be used: its folder {path.parent} cannot be made: "
-            f"{tmp_path / 'missing'} does not exist; name another path, by CONVWRIGHT_STORE, --store or `store`"
-        )
-    assert not (tmp_path / "missing").exists()
-
-
-def test_all_folders_of_the_default_place_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CONVWRIGHT_STORE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "some" / "cache"))
-    with Store.open(default_store()) as store:
-        assert store.in_file
-    assert (tmp_path / "some" / "cache" / "convwright" / "findings.sqlite").exists()
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_read_only_folder_means_in_memory(exists: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "findings.sqlite"
-        if exists:
-            Store.open(path).close()
-        with read_only(path):
-            assert_works_in_memory(path)
-
-
-@pytest.mark.parametrize("in_use", [False, True])
-def test_what_a_read_only_file_holds_is_used(in_use: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "findings of 100% ?.sqlite"
-        with Store.open(path) as store:
-            record(store)
-            store.record_search(PROBLEM, DEVICE, "quick", ["torch/default"])
-        with in_use_elsewhere(path) if in_use else nullcontext(), read_only(path), Store.open(path) as store:
-            assert (store.in_file, store.reads_file, store.unkept) == (False, True, store.note)
-            assert (store.note or "").startswith(f"new findings are kept in memory only, since {path} cannot be ")
-            assert store.findings(PROBLEM, DEVICE)["torch/default"].measurement == MEASUREMENT
-            assert store.search(PROBLEM, DEVICE, "quick") == ("torch/default",)
-            assert store.summary().place == str(path)
-            assert set(store.findings("problem", "device")) == ({f"writer/{i}" for i in range(11)} if in_use else set())
-            record(store, "cudnn/gemm")
-            assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default", "cudnn/gemm"}
-        with Store.open(path) as store:
-            assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}
-
-
-@contextmanager
-def in_use_elsewhere(path: Path) -> Iterator[None]:
-    """Inside, another process has the file open, whose log holds eleven findings."""
-    command = [sys.executable, "-c", WRITER + "    sys.stdin.readline()\n", str(path), "writer", "11"]
-    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-        assert [writer.stdout.readline() for _ in range(2)] == ["ready\n", "ten\n"]
-        yield
-        writer.stdin.write("end\n")
-
-
-def test_a_read_only_file_that_is_damaged_or_no_store_gives_nothing() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "findings.sqlite"
-        with Store.open(path) as store:
-            for i in range(200):
-                record(store, f"torch/{i}")
-        intact = path.read_bytes()
-        path.write_bytes(intact[:4096] + b"\xff" * (len(intact) - 4096))
-        with read_only(path):
-            assert_works_in_memory(path)
-        path.write_bytes(b"a thesis, of which there is no other copy" * 100)
-        with read_only(path), pytest.raises(StoreError, match="but a file of another kind"):
-            Store.open(path)
-
-
-def test_where_the_disk_is_full_what_is_known_stays_known(path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    note, found = done.stdout.splitlines()
-    assert note.startswith(f"new findings are kept in memory only, since {path} cannot be written to: ")
-    assert found == "['late', 'soon']"
-
-
-ELSEWHERE = """
-import json, os, pathlib, platform, secrets, sqlite3, subprocess, sys, tempfile, threading, weakref
-platform.node()
-sys.modules["fcntl"] = None
-del os.register_at_fork
-sys.platform = "win32"
-from convwright.store.store import Store
-with Store.open(pathlib.Path(sys.argv[1])) as store:
-    with store.trying("problem", "device", "candidate", "1"):
-        store.record("problem", "device", "candidate", "1", None, "failed")
-    print(store.note, len(store.findings("problem", "device")), store.quarantine())
-"""
-
-
-def test_neither_locks_of_folders_nor_forks_are_needed(path: Path) -> None:
-    """As on Windows, which has neither."""
-    path.parent.mkdir()
-    path.write_bytes(DAMAGED)
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert f"{path} was corrupt and now lies at " in done.stdout
-    assert done.stdout.endswith(" 1 {}\n")
-
-
-def assert_works_in_memory(path: Path) -> None:
-    with Store.open(path) as store:
-        assert store.note is not None
-        assert "in memory only" in store.note
-        assert str(path) in store.note
-        record(store)
-        assert set(store.findings(PROBLEM, DEVICE)) == {"torch/default"}

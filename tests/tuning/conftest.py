@@ -47,7 +47,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 @pytest.fixture
 def fatal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend whose compiler does as it is told, here and in the processes that compile."""
-    monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.made_backend:Fatal")
+    monkeypatch.setitem(registry.BACKENDS, "fatal", "tuning.fatal:Fatal")
     monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", SERVE.format(paths=sys.path)])
     registry.imported.cache_clear()
     yield

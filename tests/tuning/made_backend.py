@@ -1,21 +1,11 @@
-"""Backends whose candidates take as long as a test says, in a time of their own, and compute right or wrong.
-
-What happens in a process of its own cannot be told by a test: ``RUINOUS`` says by name what a candidate does there.
-"""
+"""Backends whose candidates take as long as a test says, in a time of their own, and compute right or wrong."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,6 +16,7 @@ from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.measuring.clock import WallClock
+from tuning.fatal import RUINOUS
 
 # What is said of a kernel that came too late for a call.
 COMPILING = "is being compiled in the background, and will be tried at a later call"
@@ -198,27 +189,6 @@ class MadeCompiled(MadeTorch):
         return MadePlan(candidate, replace(way, build_us=0.0) if candidate.id in MADE.built else way)
 
 
-def _killed() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _segmentation_fault() -> None:
-    ctypes.string_at(0)
-
-
-def _hang() -> None:
-    time.sleep(600)
-
-
-def _exit() -> None:
-    os._exit(3)
-
-
-RUINOUS: dict[str, Callable[[], None]] = {
-    "killed": _killed, "segfault": _segmentation_fault, "hangs": _hang, "exits": _exit, "fine": lambda: None,
-}  # fmt: skip
-
-
 class RuinousPlan(RightPlan):
     def __call__(self, *operands: Any) -> Tensor:
         RUINOUS[self.candidate.algorithm]()
@@ -235,45 +205,6 @@ class Ruinous(MadeTorch):
 
     def build(self, candidate: Candidate, device: DeviceFacts) -> Plan:
         return RuinousPlan(candidate)
-
-
-def serve_ruinous() -> None:
-    """What the process that measures does."""
-    from convwright.backends.registry import BACKENDS
-    from convwright.tuning.worker import serve
-
-    torch.set_num_threads(1)
-    for name in [name for name in BACKENDS if name != "torch"]:
-        del BACKENDS[name]
-    BACKENDS["ruinous"] = "tuning.made_backend:Ruinous"
-    serve()
-
-
-class Fatal(MadeTorch):
-    """A backend whose compiler writes down where it was, or dies."""
-
-    name = "fatal"
-
-    def load_compiler(self) -> None: ...
-
-    def compile(self, candidate: Candidate, device: DeviceFacts) -> None:
-        if candidate.algorithm in RUINOUS:
-            RUINOUS[candidate.algorithm]()
-        elif candidate.algorithm == "refused":
-            print("out of registers", flush=True)
-            raise ValueError("out of registers")
-        else:
-            named = (os.getpid(), os.getpriority(os.PRIO_PROCESS, 0), "torch" in sys.modules)
-            Path(candidate.algorithm).write_text(repr(named))
-
-
-def serve_fatal() -> None:
-    """What a process that compiles does."""
-    from convwright.backends.registry import BACKENDS
-    from convwright.tuning.worker import serve
-
-    BACKENDS["fatal"] = "tuning.made_backend:Fatal"
-    serve()
 
 
 def ways(build_us: float = 0.0) -> dict[str, Way]:

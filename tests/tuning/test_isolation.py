@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,30 +16,30 @@ from convwright.backends import registry
 from convwright.errors import BackendError
 from convwright.measuring.hardware.machine import device_facts
 from convwright.store.store import Store
-from convwright.tuning import chains, workers
+from convwright.tuning import chains, worker, workers
 from convwright.tuning.trials import isolation
 from convwright.tuning.trials.isolation import Switches
+from forked_worker import forked_workers
 from opened import opened
 
 ROOT = Path(cw.__file__).parents[1]
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def _ruinous(monkeypatch: pytest.MonkeyPatch) -> None:
+def _ruinous(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     own = {"torch": registry.BACKENDS["torch"], "ruinous": "tuning.made_backend:Ruinous"}
     monkeypatch.setattr(registry, "BACKENDS", own)
     monkeypatch.setattr(chains, "REWRITES", ())
-    monkeypatch.setattr(
-        workers, "COMMAND", [sys.executable, "-c", "from tuning.made_backend import serve_ruinous; serve_ruinous()"]
-    )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(TESTS))))
+    registry.imported.cache_clear()
+    yield
+    registry.imported.cache_clear()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.usefixtures("_ruinous")
 def test_a_crash_a_hang_and_an_end_are_failures_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "MOST_LOOKING_S", 5.0)
-    with Store.open(None) as store:
+    monkeypatch.setattr(isolation, "MOST_LOOKING_S", 3.0)
+    with forked_workers(worker.serve), Store.open(None) as store:
         found = cw.find("mb2ic4ih8oc4kh3ph1", device="cpu", mode="quick", isolate=True, store=store, budget_us=1e6)
         rows = {verdict.finding.candidate.id: verdict for verdict in found.verdicts}
         stored = store.findings(found.problem.key, device_facts("cpu").key)
@@ -46,7 +47,7 @@ def test_a_crash_a_hang_and_an_end_are_failures_in_words(monkeypatch: pytest.Mon
         "killed": "failed: its process died of SIGKILL",
         "segfault": "failed: its process died of SIGSEGV",
         "exits": "failed: its process ended with code 3",
-        "hangs": "failed: its process did not answer within 5 s",
+        "hangs": "failed: its process did not answer within 3 s",
     }
     assert stored["ruinous/segfault"].failure == "failed: its process died of SIGSEGV"
     for name in ("torch/default", "ruinous/fine"):

@@ -31,13 +31,15 @@ def in_call(store: Store, policy: Policy = Policy(), **more: Any) -> Findings:
 
 def test_no_call_waits_for_a_compiler_and_a_later_one_has_what_it_made(made: Made) -> None:
     made.quick, made.compiled = {"fast": Way(800.0)}, ways(build_us=350_000.0)
-    ready, store = threading.Event(), Store.open(None)
+    ready, go, store = threading.Event(), threading.Event(), Store.open(None)
+    made.compiler = lambda id_: go.wait(20) and None
     first = in_call(store, then=ready.set)
     assert chosen(first) == "quick/fast"
     assert made.time() <= BUDGET_US
     said = [reason for id_, reason in reasons(first).items() if id_.startswith("compiled/")]
     assert sorted(said) == [COMPILING] * 4 + [kernels.NOT_WANTED] * 2
     assert compile_queue().missing(PROBLEM) == 4
+    go.set()
     assert ready.wait(20)
     begun_us = made.time()
     assert chosen(in_call(store)) == "compiled/kernel-3"

@@ -29,7 +29,7 @@ from convwright.tuning.compile_queue import CompileQueue, Priority
 from convwright.tuning.workers import WorkerPool
 from tuning.fatal import SERVE, kernel
 from tuning.made import CPU
-registry.BACKENDS["fatal"] = "tuning.made_backend:Fatal"
+registry.BACKENDS["fatal"] = "tuning.fatal:Fatal"
 workers.COMMAND = [sys.executable, "-c", SERVE.format(paths=sys.path)]
 """
 COMPILES = """

@@ -35,6 +35,8 @@ from convwright.tuning import session as sessions
 from convwright.tuning.choose import Eager
 from convwright.tuning.find import find
 from convwright.tuning.session import Choice, Session, session, using
+from convwright.tuning.trials import quick_timing, side_by_side
+from forked import in_child
 from tuning.made import CPU, PROBLEM, FakeTuner, candidate, choose
 
 
@@ -188,41 +190,34 @@ def test_last_choice_is_none_at_first() -> None:
     assert cw.last_choice() is None
 
 
-SCRIPT = """
-import torch
-import convwright as cw
-from convwright.tuning.trials import side_by_side, quick_timing
-from convwright.tuning import run as tuner
-from convwright.tuning import session as sessions
-from convwright.tuning.choose import Eager
-from convwright.tuning.find import find
-from convwright.tuning import session as sessions
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVWRIGHT_STORE", str(tmp_path / "shared.sqlite"))
+    monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
+    settings.cache_clear()
+    monkeypatch.setattr(side_by_side, "doubt", lambda timing, look_us: None)  # whoever else is at work
+    monkeypatch.setattr(quick_timing, "MOST_WAITING", float("inf"))
+    monkeypatch.setattr(sessions, "SEARCHED", ("cpu",))  # as on a GPU
+    measured, measure = [], tuner.measure_candidates
 
-side_by_side.doubt, quick_timing.MOST_WAITING = lambda timing, look_us: None, float("inf")  # whoever else is at work
-measured, counted = [], tuner.measure_candidates
-def counting(*rest, **keywords):
-    measured.append(1)
-    return counted(*rest, **keywords)
-tuner.measure_candidates = counting
-sessions.SEARCHED = ("cpu",)  # as on a GPU
+    def counting(*rest: Any, **keywords: Any) -> Any:
+        measured.append(1)
+        return measure(*rest, **keywords)
 
-x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
-for _ in range(2):  # a problem is worth a search when it comes again
-    cw.conv2d(x, w, padding=1)
-print(len(measured), cw.last_choice().candidate.id)
-"""
+    monkeypatch.setattr(tuner, "measure_candidates", counting)
 
+    def work() -> str:
+        torch.set_num_threads(1)
+        x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
+        for _ in range(2):  # a problem is worth a search when it comes again
+            cw.conv2d(x, w, padding=1)
+        choice = cw.last_choice()
+        return f"{len(measured)} {choice and choice.candidate.id}"
 
-def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path) -> None:
-    environment = {**os.environ, "CONVWRIGHT_STORE": str(tmp_path / "shared.sqlite"), "CONVWRIGHT_MODE": "quick"}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
-        ).stdout.split(maxsplit=1)
-        for _ in range(2)
-    ]
-    assert [count for count, _ in said] == ["1", "0"]
-    assert said[0][1] == said[1][1]
+    first, second = (in_child(work).split(maxsplit=1) for _ in range(2))
+    assert (first[0], second[0]) == ("1", "0")
+    assert first[1] == second[1] != "None"
 
 
 UNUSABLE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ _ANOTHER = "name another path, by CONVWRIGHT_STORE, --store or `store`"
 
 # The first bytes of every SQLite file.
 _MAGIC = b"SQLite format 3\x00"
+# While another process replaces a corrupt file, a file that is read without a lock may seem foreign, and opening may
+# fail. Both are tried again after these pauses.
+_PAUSES_S = (0.02, 0.1)
 
 
 class Opened(NamedTuple):
@@ -111,7 +115,11 @@ def folder_sentence(path: Path) -> str:
 
 def is_irregular(path: Path) -> bool:
     """Whether a path is neither a file nor a folder: opening a pipe may wait forever."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    try:
+        mode = os.stat(path).st_mode  # once: another process may rename the file at any moment
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def set_aside(path: Path) -> str | None:
@@ -146,13 +154,24 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _open_or_replace(path: Path) -> Opened:
-    try:
-        return Opened(open_file(path), in_memory=False)
-    except sqlite3.DatabaseError as error:
-        if not is_corrupt(error):
-            raise
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            return Opened(open_file(path), in_memory=False)
+        except (FileNotFoundError, sqlite3.DatabaseError) as error:
+            if isinstance(error, sqlite3.Error) and is_corrupt(error):
+                break
+            if pause_s is None or not _may_pass(error):
+                raise
+            time.sleep(pause_s)
     note = set_aside(path)
     return Opened(open_file(path), in_memory=False, note=note)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another process may have renamed the file while it was opened."""
+    return isinstance(error, FileNotFoundError) or (
+        isinstance(error, sqlite3.Error) and _primary_code(error) == sqlite3.SQLITE_IOERR
+    )
 
 
 def in_memory(note: str | None) -> Opened:
@@ -230,6 +249,16 @@ def _version(connection: sqlite3.Connection) -> int:
 def _look(path: Path) -> None:
     """Refuse a foreign file before anything is written to it or beside it: opening a database may move its log into it.
     A file that cannot be read is left to the code that opens it."""
+    for pause_s in _PAUSES_S:
+        try:
+            _look_once(path)
+            return
+        except StoreError:
+            time.sleep(pause_s)
+    _look_once(path)
+
+
+def _look_once(path: Path) -> None:
     if not path.is_file() or not path.stat().st_size:
         return
     with suppress(sqlite3.DatabaseError), closing(_connected_to_read(path, "&immutable=1")) as connection:
@@ -244,6 +273,14 @@ def _look(path: Path) -> None:
 def _check_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """True for a store, False for an empty database; an error if it belongs to another program or a newer
     convwright."""
+    connection.execute("BEGIN")  # all that is read is of one moment, while another process may make the tables
+    try:
+        return _is_ours(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     names, version = _names(connection), _version(connection)
     if not names and not version and not connection.execute("PRAGMA application_id").fetchone()[0]:
         return False

@@ -67,7 +67,8 @@ def _tensor(self: Any, handle: Any, whole: Any) -> None:
 
 
 class _Lazy(TritonSemantic):
-    """As numpy does, it leaves the right one of two operands as small as it is: results have the left one's type."""
+    """As numpy does, it leaves one of two operands as small as it is: results have the type that the left one would
+    have as a whole, and the other operand's size."""
 
     def scalar_constant(self, value: Any, dtype: Any) -> Any:
         key = dtype.name, repr(value)
@@ -76,9 +77,11 @@ class _Lazy(TritonSemantic):
         return _constants[key]
 
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> Any:
-        if rhs.type.scalar.is_ptr() or len(lhs.shape) != len(rhs.shape) != 0:
+        if rhs.type.scalar.is_ptr() or (lhs.shape.values and len(lhs.shape) != len(rhs.shape) != 0):
             return super().broadcast_impl_value(lhs, rhs)
         left, right = lhs.shape.values, rhs.shape.values
+        if not left:
+            return (self.tensor(lhs.handle, tl.block_type(lhs.dtype, right)) if right else lhs), rhs
         shape = [a if b == 1 else b for a, b in zip(left, right, strict=True)] if right else left
         if shape != left:
             whole = tl.block_type(lhs.dtype, shape)

@@ -89,7 +89,7 @@ def test_what_is_not_finite_lands_where_it_belongs(name: str, padded: bool, valu
     given.x[-1, 1].view(-1)[problem.x.shape[-1] // 2] = value
     expected = exact(oracle(problem, given), problem)
     assert 0 < expected.isfinite().logical_not().sum() < expected.numel()
-    for candidate in offered(problem, CPU)[::3]:
+    for candidate in offered(problem, CPU)[::5]:
         y = run(candidate, given)
         assert torch.equal(y.nan_to_num(nan=5e4), expected.nan_to_num(nan=5e4)), candidate.id
 

@@ -118,7 +118,7 @@ def test_operands_may_lie_differently(layouts: tuple[Layout, Layout]) -> None:
         assert torch.equal(computed(candidate, given), given.expected(problem).float()), candidate.id
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @drawn(problems(least_images=1), st.sampled_from(FP16_AND_FP32), st.integers(1, 3), st.data())
 def test_any_problem_that_is_served(drawn_problem: ConvProblem, dtype: DType, parts: int, data: st.DataObject) -> None:
     specs = {role: replace(getattr(drawn_problem, role), dtype=dtype) for role in "xwy"}

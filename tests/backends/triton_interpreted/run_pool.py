@@ -37,7 +37,7 @@ def small(candidate: Candidate) -> list[Candidate]:
     return [replace(candidate, config=tile.config) for tile in (Tile(0, 16, 1), *[Tile(4, 2, 1)] * has_rows)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(pool_problems((DType.FP32, DType.FP16, DType.BF16)))
 def test_any_window(problem: PoolProblem) -> None:
     listed = candidates(problem)

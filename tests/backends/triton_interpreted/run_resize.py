@@ -34,8 +34,8 @@ def candidates(problem: Any) -> list[Candidate]:
     return [each for each in BACKEND.candidates(problem, CPU, Policy()) if isinstance(each, Candidate)]
 
 
-@settings(max_examples=25)
-@given(resize_problems((DType.FP32, DType.FP16, DType.BF16), most=8))
+@settings(max_examples=15)
+@given(resize_problems((DType.FP32, DType.FP16, DType.BF16), most=6).filter(lambda each: each.y.numel <= 300))
 def test_images_that_lie_anyhow(problem: ResizeProblem) -> None:
     listed = candidates(problem)
     if not listed:

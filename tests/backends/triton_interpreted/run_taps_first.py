@@ -36,7 +36,7 @@ def computed(candidate: Candidate, given: dict[Role, torch.Tensor]) -> torch.Ten
     return problem_space.run(BACKEND.build(candidate, CPU), given)
 
 
-def some(problem: ConvProblem, place: int, count: int = 4) -> list[Candidate]:
+def some(problem: ConvProblem, place: int, count: int = 2) -> list[Candidate]:
     """Some of all that serve, others for each place."""
     sweep = sweep_of(problem)
     few_programs = sorted(tiles(sweep), key=lambda tile: tile.blocks(sweep))  # each of which takes the interpreter time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.error_rule import absolute_objection
@@ -17,6 +17,7 @@ from convwright.errors import BadInput
 from kind_space import pointwise_problems, row_problems
 
 
+@settings(max_examples=50)
 @given(pointwise_problems())
 def test_its_text_is_read_back(problem: PointwiseProblem) -> None:
     again = parse(problem.key)
@@ -25,6 +26,7 @@ def test_its_text_is_read_back(problem: PointwiseProblem) -> None:
     assert again.key == problem.key
 
 
+@settings(max_examples=40)
 @given(row_problems())
 def test_the_text_of_rows_is_read_back(problem: PointwiseProblem) -> None:
     again = parse(problem.key)
