@@ -47,6 +47,8 @@ class _Worker(Forked):
         def work() -> None:
             os.environ.clear()
             os.environ.update(env)
+            # Parts of PyTorch's own tests, which may have run in this process, forbid to set its flags.
+            vars(torch.backends)["__allow_nonbracketed_mutation_flag"] = True
             serve()
 
         its_reading, writing = os.pipe()
