@@ -48,7 +48,7 @@ class _Worker(Forked):
             os.environ.clear()
             os.environ.update(env)
             # Parts of PyTorch's own tests, which may have run in this process, forbid to set its flags.
-            vars(torch.backends)["__allow_nonbracketed_mutation_flag"] = True
+            torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
             serve()
 
         its_reading, writing = os.pipe()
