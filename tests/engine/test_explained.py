@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 import convwright as cw
@@ -24,6 +26,7 @@ from convwright.engine.planning.reasons import with_reasons
 from convwright.engine.planning.ways import Timed, Way
 from convwright.graph.groups import Group
 from convwright.graph.operations import Operation
+from convwright.report.tables.steps import print_steps
 from convwright.settings import Mode
 from convwright.tuning.find import find
 from convwright.tuning.findings import Findings
@@ -70,6 +73,11 @@ def test_times_that_other_work_disturbed_are_not_to_be_trusted(monkeypatch: pyte
     engine = _with_step_times(monkeypatch, model, 1e4)
     assert engine.explain().startswith("the machine was too busy to measure: planning expected ")
     assert "stop other work and plan the model again before you trust these times" in engine.explain()
+    out = StringIO()
+    print_steps(engine, Console(file=out, width=200))
+    said = out.getvalue()
+    assert said.startswith("the machine was too busy to measure: planning expected ")
+    assert said.count("the machine was too busy") == said.count("for comparison") == 1
 
 
 def test_a_step_whose_search_was_disturbed_is_not_called_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,15 @@ def explained(assignment: Assignment, device: DeviceFacts, memory: MemoryPlan) -
     """A table of the steps, each with the least time that the device needs, and totals. If the times are not
     trustworthy, that comes first."""
     rows = [_row(step, device) for step in assignment.steps]
-    steps = *_disturbed(assignment), table(_HEADINGS, rows, numbers=(4, 5)), ""
-    return "\n".join((*steps, *_sums(assignment), *_beside_model(assignment), str(memory)))
+    parts = *disturbed(assignment), table(_HEADINGS, rows, numbers=(4, 5)), "\n".join(sums(assignment, memory))
+    return "\n\n".join(parts)
+
+
+def sums(assignment: Assignment, memory: MemoryPlan) -> Iterator[str]:
+    """The totals of the steps: number, times and memory."""
+    yield from _times(assignment)
+    yield from _beside_model(assignment)
+    yield str(memory)
 
 
 def _row(step: Step, device: DeviceFacts) -> tuple[str, ...]:
@@ -43,7 +50,7 @@ def _is_measured(step: Step) -> bool:
     return step.time_us.high < inf
 
 
-def _sums(assignment: Assignment) -> Iterator[str]:
+def _times(assignment: Assignment) -> Iterator[str]:
     steps = assignment.steps
     copies = sum(step.name.startswith("copy of ") for step in steps)
     convolutions = sum(isinstance(step.operation, ConvProblem) for step in steps)
@@ -94,7 +101,7 @@ def _beside_model(assignment: Assignment) -> Iterator[str]:
     yield said
 
 
-def _disturbed(assignment: Assignment) -> Iterator[str]:
+def disturbed(assignment: Assignment) -> Iterator[str]:
     """Why the times and choices of an engine that was timed are not trustworthy; nothing if they are."""
     if not all(map(_is_measured, assignment.steps)) or not _is_timed(assignment):
         return
@@ -108,5 +115,5 @@ def _disturbed(assignment: Assignment) -> Iterator[str]:
         return
     yield (
         f"the machine was too busy to measure{why}; stop other work and plan the model again before you trust these "
-        "times\n"
+        "times"
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 from convwright.engine.buckets.bucketed import BucketedEngine
 from convwright.engine.buckets.buckets import bucket_text
 from convwright.engine.engine import Engine
+from convwright.engine.inspecting.explained import disturbed, sums
 from convwright.engine.network_prediction import LayerPrediction, NetworkPrediction, layer_prediction, sentences
 from convwright.engine.partial import PartialEngine
 from convwright.engine.planned_engine import PlannedEngine, plan_sentences
@@ -32,12 +33,15 @@ _MOST_NAMED = 8
 
 
 def print_steps(engine: Planned, console: Console, *, layer: str | None = None, top: int | None = None) -> None:
-    """One row for each step whose name is like ``layer``, at most ``top``, and what all steps come to. An engine of
-    several parts has a table for each."""
+    """One row for each step whose name is like ``layer``, at most ``top``, and what all steps come to. If the times are
+    not trustworthy, that comes first. An engine of several parts has a table for each."""
     found = _found(engine, layer)
     for place, (name, each) in enumerate(_parts(engine)):
         if name:
             console.print(Text(f"{chr(10) if place else ''}{name}:"))
+        if isinstance(each, Engine):
+            for line in disturbed(each.assignment):
+                console.print(Text(f"{line}\n"), soft_wrap=True)
         here = [step for part, step in found if part == name]
         _sheet(("", step) for step in here).print_to(console, top)
         console.print("")
@@ -100,7 +104,7 @@ def _steps(part: _Part) -> tuple[LayerPrediction, ...]:
 
 def _sums(part: _Part) -> Iterable[str]:
     if isinstance(part, Engine):
-        return part.explain().partition("\n\n")[2].splitlines()
+        return sums(part.assignment, part.memory_plan)
     return plan_sentences(part) if isinstance(part, PlannedEngine) else sentences(part)
 
 
