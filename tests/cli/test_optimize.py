@@ -246,7 +246,7 @@ def test_a_predicted_plan_is_printed_again_and_does_not_run(run: Run, device: st
     assert (code, err) == (0, "")
     assert out.splitlines() == shown
     label = device_facts(device).label
-    assert f"planned for {label}, on which nothing was run: " in out
+    assert f"planned for {label}, without running anything: " in out
     assert json.loads(run("explain", "plan", "--json")[1])["steps"]
     assert run("explain", "plan", "--device", "cpu")[2].endswith(
         f"plan holds a plan predicted for {label}: leave out --device\n"

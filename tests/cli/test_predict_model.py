@@ -53,7 +53,7 @@ def test_a_table_of_layers_and_totals(run: Run) -> None:
     assert printed == ["a model is made", *str(cw.predict(model, x, device="h200")).splitlines()]
     columns = ["step", "runs", "type", "layout", "µs", "between", "memory", "known", "limit"]
     assert printed[1].split()[: len(columns)] == columns
-    assert "planned for NVIDIA H200, on which nothing was run" in out
+    assert "planned for NVIDIA H200, without running anything" in out
     assert "predicted: " in out
     _, rows, _ = run("predict", "models.py:small", "--device", "h200", "--dtype", "fp16", "--csv")
     assert {"result_bytes", "workspace_bytes"} <= set(rows.splitlines()[0].split(","))

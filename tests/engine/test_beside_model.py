@@ -70,7 +70,9 @@ def test_explain_says_it_and_a_folder_keeps_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "ratio", "unstable", "ends"), [
-    (Outcome.FAST, Interval(0.5, 0.4, 0.6), None, "side by side)"),
+    (Outcome.FAST, Interval(0.5, 0.4, 0.6), None, ": 2.00x as fast (1.67 to 2.50, 21 rounds side by side)"),
+    (Outcome.AMBIGUOUS, Interval(1.0, 0.8, 1.25), None, ": no difference can be shown (0.80x to 1.25x as fast, "
+     "21 rounds side by side)"),
     (Outcome.AMBIGUOUS, Interval(1.0, 0.9, 1.1), "other work ran", "the times are uncertain: other work ran"),
 ])  # fmt: skip
 def test_other_outcomes(outcome: Outcome, ratio: Interval, unstable: str | None, ends: str) -> None:

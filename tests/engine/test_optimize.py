@@ -331,7 +331,7 @@ def test_new_weights_are_taken_without_a_search() -> None:
 def test_only_weights_that_fit_are_taken() -> None:
     made = engine(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), IMAGE)
     for other, said in (
-        (nn.Sequential(nn.Conv2d(4, 6, 3)), r"`0.weight` of fp32 .8, 4, 3, 3., and it has torch.float32 .6, 4"),
+        (nn.Sequential(nn.Conv2d(4, 6, 3)), r"`0.weight` of fp32 .8, 4, 3, 3., and it has fp32 .6, 4"),
         (nn.Sequential(nn.ReLU(), nn.Conv2d(4, 8, 3)), "`0.weight` of fp32 .*, and it has none"),
     ):  # fmt: skip
         with pytest.raises(BadInput, match=said):

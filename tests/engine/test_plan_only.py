@@ -91,7 +91,7 @@ def test_every_step_says_what_its_time_rests_on(planned: cw.PlannedEngine) -> No
             assert 0 < step.time_us.low < step.time_us.value < step.time_us.high < inf
     assert {Basis.PREDICTED, Basis.ROUGH} & set(planned.bases)
     said = planned.explain()
-    assert "planned for NVIDIA H200, on which nothing was run" in said
+    assert "planned for NVIDIA H200, without running anything" in said
     assert all(step.name in said for step in planned.assignment.steps)
 
 
@@ -132,7 +132,7 @@ def test_a_prediction_prints_its_layers(planned: cw.PlannedEngine) -> None:
     said = str(planned.prediction)
     assert all(step.name in said for step in planned.assignment.steps)
     assert said.splitlines()[0].split()[:3] == ["step", "runs", "type"]
-    assert "planned for NVIDIA H200, on which nothing was run: 8 steps" in said
+    assert "planned for NVIDIA H200, without running anything: 8 steps" in said
     assert "predicted: " in said
     assert all(step.name in planned.explain() for step in planned.assignment.steps)
     assert repr(planned.prediction).startswith("<NetworkPrediction: 8 layers on NVIDIA H200, ")

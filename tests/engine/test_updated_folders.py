@@ -107,12 +107,57 @@ def test_what_does_not_fit_is_refused_and_the_engine_stays(
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
     cw.optimize(nn.Sequential(nn.Conv2d(4, 8, 3)).eval(), X, mode="heuristic").save(tmp_path)
-    with pytest.raises(cw.BadInput, match=r"`0.weight` of fp32 .8, 4, 3, 3., and it has torch.float32 .6, 4"):
+    with pytest.raises(cw.BadInput, match=r"`0.weight` of fp32 .8, 4, 3, 3., and it has fp32 .6, 4"):
         cw.load(tmp_path).update(nn.Sequential(nn.Conv2d(4, 6, 3)).eval())
 
 
 def lower_first(origin: Any) -> None:
     origin["dtypes"][origin["graph"]["nodes"][0]["name"]] = "bf16"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (nn.Conv2d(4, 8, 3, stride=2), "`0` of the model is Conv2d.*stride=.2, 2.*, and the engine was planned with "),
+        (nn.Sequential(nn.Conv2d(4, 8, 3), nn.SiLU()), "`1` of the model is SiLU.*planned with ReLU"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_model_that_computes_something_else_is_refused(
+    other: nn.Module, said: str, is_loaded: bool, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Dropout(0.1)).eval()
+    engine = cw.optimize(model, X, mode="heuristic")
+    if is_loaded:
+        engine.save(tmp_path)
+        engine = cw.load(tmp_path)  # type: ignore[assignment]
+    before = engine(X)
+    with pytest.raises(cw.BadInput, match=said):
+        engine.update(nn.Sequential(other, nn.ReLU()).eval() if isinstance(other, nn.Conv2d) else other.eval())
+    assert torch.equal(engine(X), before)
+    engine.update(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Dropout(0.9)).eval())  # dropout computes nothing
+
+
+def test_a_compiled_model_is_unwrapped_by_the_user() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3)).eval()
+    with pytest.raises(cw.BadInput, match=r"the model is wrapped by torch\.compile: give the model itself"):
+        cw.optimize(model, X, mode="heuristic").update(torch.compile(model))  # type: ignore[arg-type]
+
+
+def test_outputs_of_another_model_are_not_called_right() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
+    engine = cw.optimize(model, X, mode="heuristic")
+    assert str(engine.compare(model, X)).endswith("no step is over its tolerance")
+    other = nn.Sequential(nn.Conv2d(4, 8, 3), nn.SiLU()).eval()
+    assert "but outputs are not the model's: the engine was planned with another" in str(engine.compare(other, X))
+
+
+def test_a_home_is_a_folder_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = nn.Sequential(nn.Conv2d(4, 8, 3)).eval()
+    cw.optimize(model, X, mode="heuristic").save("~/engine")
+    assert (tmp_path / "engine" / PLAN).is_file()
+    assert isinstance(cw.load("~/engine"), cw.Engine)
 
 
 def rewrite(folder: Path, change: Callable[[Any], object]) -> None:

@@ -307,9 +307,9 @@ def test_the_text_has_readable_units_and_each_figure_once() -> None:
     estimates = [Estimate("net", "fast", 1, time(1e-3), 10, 50.0), Estimate("net", "slow", 1, time(3e-3), 10, 20.0)]
     assert str(place([ONCE, replace(CAMERA, rate_per_s=300.0)], [FAST, SLOW], estimates)).splitlines() == [
         "night: fast/0, batch 1, from 0 s to 10 ms",
-        "cam: slow/0, batch 1, latency 3 ms without waiting",
+        "cam: slow/0, batch 1, latency 3 ms on a free device",
         "makespan: 10 ms, proven to be the least",
-        "energy 64,800.5 J, latency 3 ms",
+        "energy 64,800.5 J, mean latency 3 ms",
         "busy: fast/0 100%, slow/0 90%",
         "limited by device fast/0, which finishes last",
         "if night takes more than 3x its estimated time, device slow with batch 1 is better",

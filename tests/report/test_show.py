@@ -40,7 +40,7 @@ def test_a_predicted_network(capsys: pytest.CaptureFixture[str]) -> None:
     cw.show(found)
     said = capsys.readouterr().out
     assert [line.rstrip() for line in said.splitlines()] == str(found).splitlines()
-    assert "on which nothing was run" in said
+    assert "without running anything" in said
     assert all(layer.name in said for layer in found.layers)
     assert f"{found.memory_bytes:,} bytes" in said
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as brief
 from threading import RLock
 from typing import Any
 from warnings import warn
@@ -164,6 +165,8 @@ class Engine(NotAModule):
     def clone(self, arena: Arena | None = None) -> Engine:
         """An engine with the same weights and its own memory, which another thread may call at the same time.
         Engines in one ``arena`` run one at a time."""
+        if arena is not None and not isinstance(arena, Arena):
+            raise BadInput(f"`arena` must be an arena, or left out, got {brief(arena)}")
         with self.turn:
             self._program.arena.join()
             other = object.__new__(Engine)
@@ -293,7 +296,9 @@ class Engine(NotAModule):
             dtype, shape = torch_dtype(spec.dtype), spec.shape if batch is None else (batch, *spec.shape[1:])
             if not isinstance(tensor, Tensor) or (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
                 got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
-                return f"`{name}` must be {dtype} {shape}, got {got}"
+                is_batch = isinstance(tensor, Tensor) and (tensor.shape[1:], tensor.dtype) == (shape[1:], dtype)
+                cure = "; an engine with several batch sizes is planned with `buckets`" * (is_batch and batch is None)
+                return f"`{name}` must be {dtype} {shape}, got {got}{cure}"
             if tensor.layout is not torch.strided:
                 return f"`{name}` must be a dense tensor, got a sparse one"
             if tensor.device != self.device and tensor.device.type != self.device.type:

@@ -68,6 +68,7 @@ from convwright.tuning.session import using
 _Made = TypeVar("_Made")
 # Error sentences quote at most this many characters of a file, which may have been changed.
 _QUOTED = 300
+_NO_ENGINE = "so it holds no engine: `convwright optimize TARGET --out FOLDER`, or `engine.save(folder)`, writes one"
 
 
 class OnChange(StrEnum):
@@ -294,7 +295,7 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def _bytes(folder: Path, name: str, missing: str = "so it holds no engine") -> bytes:
+def _bytes(folder: Path, name: str, missing: str = _NO_ENGINE) -> bytes:
     path = folder / name
     try:
         if path.exists() and not path.is_file():

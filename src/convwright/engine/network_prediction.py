@@ -92,7 +92,7 @@ def layer_prediction(
 
 def sentences(found: NetworkPrediction) -> Iterator[str]:
     """The totals in words, and how rough they are."""
-    yield singular(f"planned for {found.device}, on which nothing was run: {len(found.layers)} steps")
+    yield singular(f"planned for {found.device}, without running anything: {len(found.layers)} steps")
     time, is_bounded = f"{found.time_us.value:,.0f} µs", found.time_us.high < inf
     yield f"predicted: {time}, between {_between(found.time_us)}" if is_bounded else f"predicted: at least {time}"
     yield from _rough_sentences(found)

@@ -189,7 +189,7 @@ def _planned(
     if any(each.is_meta for each in tensors):
         raise BadInput('the example is on "meta", where nothing runs: give real tensors, or set plan_only=True')
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)
-    origin = Origin.of(captured)
+    origin = Origin.of(captured, model)
     network = origin.network(model)
 
     def planner(lowering: Lowering, policy: Policy) -> Planner:

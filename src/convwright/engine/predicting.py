@@ -87,7 +87,7 @@ def captured(model: nn.Module, inputs: tuple[Any, ...], precision: Precision | s
     found = exported(model, inputs, torch_api.flatten(inputs)[0])
     network = passed(_without_numbers(found.network)).network
     lowering = Lowering() if precision is None else Lowering.uniform(network.graph, precision)
-    origin = replace(Origin.of(found), lowering=lowering)
+    origin = replace(Origin.of(found, model), lowering=lowering)
     return Capture(model, lowered(network, lowering.dtypes).network, lowering, origin, found.structure)
 
 

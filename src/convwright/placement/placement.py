@@ -122,7 +122,7 @@ class Placement(Record):
         times = {run.job: f", from {seconds_text(run.start_s)} to {seconds_text(run.end_s)}" for run in self.runs}
         for each in self.assigned:
             latency = each.way.latency_s
-            waits = "" if latency is None else f", latency {seconds_text(latency)} without waiting"
+            waits = "" if latency is None else f", latency {seconds_text(latency)} on a free device"
             where = f"{', '.join(each.instances)}, batch {each.way.batch}"
             yield f"{each.job.name}: {where}{times.get(each.job.name, '')}{waits}"
 
@@ -130,7 +130,7 @@ class Placement(Record):
         least = "proven to be the least" if self.proven else f"at least {self._text(self.bound)} (gap {self.gap:.2%})"
         yield f"{self.objective}: {self._text(self.value)}, {least}"
         others = ((each, self.figure(each)) for each in Objective if each is not self.objective)
-        known = [f"{name} {figure_text(name, figure)}" for name, figure in others if figure is not None]
+        known = [f"{_named(each)} {figure_text(each, figure)}" for each, figure in others if figure is not None]
         if known:
             yield ", ".join(known)
         yield "busy: " + ", ".join(f"{instance} {part:.0%}" for instance, part in self.utilisation)
@@ -173,6 +173,10 @@ def seconds_text(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.4g} µs"
     return f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def _named(objective: Objective) -> str:
+    return "mean latency" if objective is Objective.LATENCY else str(objective)
 
 
 def _margin_text(margin: Margin) -> str:

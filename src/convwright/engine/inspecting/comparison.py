@@ -23,6 +23,9 @@ from convwright.graph.operations import NOTHING_RUNS
 # operators round to that internally. It is several times what rounding explains, including TF32 and products of fp16.
 _TOLERANCES = {DType.FP64: 1e-11, DType.FP32: 2e-3, DType.FP16: 1e-2, DType.BF16: 5e-2}
 
+# An output whose error is this many times the model's own is another model's.
+_FAR = 10
+
 
 @dataclass(frozen=True, slots=True)
 class StepError:
@@ -59,6 +62,13 @@ class Comparison:
         """The first step whose error is over its tolerance."""
         return next((each for each in self.steps if each.is_over), None)
 
+    @property
+    def is_another_model(self) -> bool:
+        """Whether an output errs by more than the steps explain."""
+        most = max((each.tolerance for each in self.steps), default=0.0)
+        pairs = zip(self.outputs, self.models, strict=True)
+        return self.first_over is None and any(ours > most and ours > _FAR * theirs for ours, theirs in pairs)
+
     def __str__(self) -> str:
         rows = [(each.name, each.runs, f"{each.error:.1e}", f"{each.tolerance:.1e}") for each in self.steps]
         pairs = enumerate(zip(self.outputs, self.models, strict=True))
@@ -66,6 +76,8 @@ class Comparison:
         over = "no step is over its tolerance"
         if self.first_over is not None:
             over = f"the first step over its tolerance is {self.first_over.name}"
+        elif self.is_another_model:
+            over += ", but outputs are not the model's: the engine was planned with another model, or has other weights"
         return "\n".join((table(("step", "runs", "error", "tolerance"), rows, numbers=(2, 3)), "", *lines, over))
 
 

@@ -93,7 +93,10 @@ def _beside_model(assignment: Assignment) -> Iterator[str]:
         return
     low, high = 1 / pair.ratio.high, 1 / pair.ratio.low
     said = f"a call takes {pair.after_us.value:,.0f} µs, one of the model {pair.before_us.value:,.0f} µs: "
-    said += f"{1 / pair.ratio.value:.2f}x as fast ({low:.2f} to {high:.2f}, {pair.rounds} rounds side by side)"
+    ratio = f"{1 / pair.ratio.value:.2f}x as fast ({low:.2f} to {high:.2f}"
+    if low < 1 < high:
+        ratio = f"no difference can be shown ({low:.2f}x to {high:.2f}x as fast"
+    said += f"{ratio}, {pair.rounds} rounds side by side)"
     if pair.unstable is not None:
         said += f"; the times are uncertain: {pair.unstable}"
     elif pair.outcome is Outcome.SLOW:

@@ -10,7 +10,7 @@ from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
 from convwright.engine.planning.ways import Way
 from convwright.graph.layouts import layouts_of
-from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign
+from convwright.graph.operations import NO_PROBLEM, NOTHING_RUNS, Foreign, Operation
 
 FASTEST, EARLIER = "the fastest", "the fastest by predictions or earlier measurements"
 _ESTIMATED = "by estimate"
@@ -65,7 +65,9 @@ def _of_choice(step: Step, ways: Iterable[Way], fastest: str) -> str:
     slower, why = f"{saved_us:,.1f} µs slower than", "" if measured else f" {_ESTIMATED}"
     if best.operation == step.operation:
         return f"{slower} the fastest{why}, which needs more memory"
-    return f"{slower} in {_lies(_output(best))}{why}, but needs fewer copies"
+    own, other = (_lies(_output(operation)) for operation in (step.operation, best.operation))
+    place = f"in {other}" if own != other else f"reading {_lies(_input(best.operation))}"
+    return f"{slower} {place}{why}, but needs fewer copies"
 
 
 def _of_copy(step: Step, readers: Mapping[str, list[str]], assignment: Assignment) -> str:
@@ -80,9 +82,13 @@ def _of_copy(step: Step, readers: Mapping[str, list[str]], assignment: Assignmen
     return f"{', '.join(found[:_NAMED])}{more} {are_several} it in {place}"
 
 
-def _output(way: Way) -> TensorSpec:
-    operands = {str(role): spec for role, spec in way.operation.operands.items()}
-    return operands[str(way.operation.outputs[-1])]
+def _output(operation: Operation) -> TensorSpec:
+    operands = {str(role): spec for role, spec in operation.operands.items()}
+    return operands[str(operation.outputs[-1])]
+
+
+def _input(operation: Operation) -> TensorSpec:
+    return next(spec for role, spec in operation.operands.items() if role not in operation.outputs)
 
 
 def _lies(spec: TensorSpec) -> str:

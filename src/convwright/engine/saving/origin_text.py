@@ -27,6 +27,7 @@ def origin_written(origin: Origin) -> dict[str, Any]:
         "names": origin.names,
         "made": [*origin.made],
         "fixed": [*origin.fixed],
+        "modules": dict(origin.modules),
         "dtypes": dict(origin.lowering.dtypes),
     }
 
@@ -47,4 +48,5 @@ def origin_read(plan: Mapping[str, Any], held: Mapping[str, Tensor]) -> Callable
 
 def _read(data: Mapping[str, Any], made: Mapping[str, Tensor], fixed: Mapping[str, Tensor]) -> Origin:
     dtypes = {str(node): DType.parse(dtype) for node, dtype in data["dtypes"].items()}
-    return Origin(graph_read(data), tuple(data["names"]), made, fixed, Lowering(dtypes))
+    modules = {str(name): str(described) for name, described in data["modules"].items()}
+    return Origin(graph_read(data), tuple(data["names"]), made, fixed, modules, Lowering(dtypes))

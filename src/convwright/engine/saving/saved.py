@@ -70,7 +70,7 @@ def folder_of(given: Path | str) -> Path:
     """The folder that a user names."""
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise BadInput(f"`folder` must be the path of an engine's folder, got {brief(given)}")
-    return Path(given)
+    return Path(given).expanduser()
 
 
 def check_is_engine(folder: Path) -> None:
