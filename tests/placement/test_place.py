@@ -188,13 +188,19 @@ def test_links_cost_time() -> None:
         (
             [ONCE],
             [replace(FAST, memory_bytes=5)],
-            "job 'night' needs at least 10 bytes of memory, and the largest device has 5",
+            "job 'night' needs at least 10 bytes of memory, and the largest device has 5: take a smaller "
+            "batch or a larger device",
         ),
-        ([replace(ONCE, deadline_s=4.0)], [FAST], "job 'night' takes at least 10 s, and its deadline is 4 s"),
+        (
+            [replace(ONCE, deadline_s=4.0)],
+            [FAST],
+            "job 'night' takes at least 10 s, and its deadline is 4 s: allow more time, or smaller batches",
+        ),
         (
             [replace(CAMERA, rate_per_s=5.0)],
             [replace(FAST, count=3)],
-            "job 'cam' has 5 images/s, and all devices of a kind together run at most 3/s",
+            "job 'cam' has 5 images/s, and all devices of a kind together run at most 3/s: lower the rate, or add "
+            "devices",
         ),
         ([replace(ONCE, source="host")], [FAST], "job 'night' runs nowhere: fast: has no link to 'host'"),
         (

@@ -27,6 +27,7 @@ from typing import Any
 from convwright.cli.neighbours import Neighbours
 from convwright.errors import BadInput, ConvwrightError, in_words, is_the_callers
 
+_MOST_NAMED = 5
 _BUILT_IN = (BuiltinFunctionType, MethodWrapperType, WrapperDescriptorType, MethodDescriptorType)
 _LIBRARY, _PACKAGES = Path(os.__file__).parent, {"site-packages", "dist-packages"}
 
@@ -77,10 +78,13 @@ class Targets:
 
 
 def _nearest(name: str, module: ModuleType) -> str:
-    """The name in ``module`` that is most like ``name``, as the end of a sentence; empty if none is."""
+    """The name in ``module`` that is most like ``name``, or what it defines itself, as the end of a sentence."""
     there = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
     near = get_close_matches(name, there, n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    if near:
+        return f", did you mean {near[0]!r}?"
+    own = [each for each in there if getattr(vars(module)[each], "__module__", None) == module.__name__]
+    return f"; it has {', '.join(own[:_MOST_NAMED])}" if own else ""
 
 
 def factory(target: str) -> Callable[..., Any]:

@@ -85,6 +85,8 @@ def parse(text: str, make: type[ConvProblem]) -> ConvProblem:
 
 def _read_sizes(word: str) -> dict[str, int]:
     pairs = _NUMBER.findall(word)
+    if ".py" in word:
+        raise BadInput(f"{word!r} is a file and no problem such as mb32ic256ih14oc256kh3ph1: give the model itself")
     if "".join(name + number for name, number in pairs) != word:
         raise BadInput(f"a problem is written like mb32ic256ih14oc256kh3ph1, {_not_a_size(word)}")
     sizes: dict[str, int] = {}

@@ -42,6 +42,8 @@ def read_spec(path: Path | str) -> Spec:
     path = Path(path)
     try:
         return parse_spec(path.read_text(encoding="utf-8"), path.name)
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder: give a file of TOML, with tables [[job]] and [[device]]") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

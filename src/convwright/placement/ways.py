@@ -170,15 +170,17 @@ def why_nowhere(question: Question, job: Job) -> str:
     if hurdles == {Hurdle.MEMORY}:
         most = max(device.memory_bytes for device in question.devices)
         least = min(each.figure for each in rejected)
-        return f"job {job.name!r} needs at least {least:,.0f} bytes of memory, and the largest device has {most:,}"
+        needs = f"job {job.name!r} needs at least {least:,.0f} bytes of memory, and the largest device has {most:,}"
+        return f"{needs}: take a smaller batch or a larger device"
     if hurdles == {Hurdle.DEADLINE}:
         least = min(each.figure for each in rejected)
-        return f"job {job.name!r} takes at least {least:.6g} s, and its deadline is {job.deadline_s:g} s"
+        takes = f"job {job.name!r} takes at least {least:.6g} s, and its deadline is {job.deadline_s:g} s"
+        return f"{takes}: allow more time, or smaller batches"
     if hurdles == {Hurdle.RATE}:
         most_images = max(each.figure for each in rejected)
         return (
             f"job {job.name!r} has {job.rate_per_s:g} images/s, and all devices of a kind together run at most "
-            f"{most_images:.6g}/s"
+            f"{most_images:.6g}/s: lower the rate, or add devices"
         )
     return f"job {job.name!r} runs nowhere: {'; '.join(_by_device(rejected))}"
 
