@@ -24,7 +24,7 @@ def in_child(work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         said = ""
-        gc.freeze()  # what earlier tests have left behind is not the child's to end
+        gc.freeze()  # the child must not collect what earlier tests have left
         faulthandler.register(signal.SIGUSR1, file=writing)
         try:
             said = f"{work()}"
@@ -94,7 +94,7 @@ class Forked:
 
 def _begin(files: Mapping[int, int], kept: Collection[int]) -> None:
     """In the child: its own standard files and process group, and nothing else of the parent's."""
-    gc.freeze()  # what earlier tests have left behind is not the child's to end
+    gc.freeze()  # the child must not collect what earlier tests have left
     faulthandler.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)

@@ -19,7 +19,7 @@ from forked import Forked
 
 @contextmanager
 def forked_workers(serve: Callable[[], None]) -> Iterator[None]:
-    """Inside, whoever starts a worker forks this process, and ``serve`` runs in the child."""
+    """Inside, each worker that is started is a fork of this process and runs ``serve``."""
     constants = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
     stand_in = SimpleNamespace(Popen=partial(_Worker, serve), **constants)
     threads = torch.get_num_threads()

@@ -56,6 +56,11 @@ def core_dtype(dtype: torch.dtype, among: tuple[DType, ...] = tuple(DType)) -> D
     return known
 
 
+def is_like(tensor: Tensor | None, spec: TensorSpec) -> bool:
+    """Whether there is a tensor, with the shape and the type of ``spec``."""
+    return tensor is not None and (tuple(tensor.shape), core_dtype(tensor.dtype)) == (spec.shape, spec.dtype)
+
+
 def spec_of(tensor: Tensor) -> TensorSpec:
     """What a problem needs to know of ``tensor``."""
     address = torch_api.address_of(tensor)

@@ -1,4 +1,4 @@
-"""Where a test lets a layer be searched, that is brief: none says how fast a layer is."""
+"""Searches are brief: no test here says how fast a layer is."""
 
 from __future__ import annotations
 

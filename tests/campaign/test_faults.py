@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from convwright.errors import StoreError
 from convwright.measuring.hardware.machine import device_facts
 from convwright.store.claims import Claims
 from convwright.store.store import Store
-from forked_worker import forked_workers
 
 
 def claims(store: Store) -> Claims:
@@ -38,18 +36,18 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_crashes_and_hangs_are_observations_and_an_interrupt_keeps_them(tmp_path: Path) -> None:
-    forked = forked_workers(lambda: made_child.serve_made(("fine", "wrong", "killed", "hangs")))
-    with forked, Store.open(tmp_path / "store.sqlite") as store:
+def test_crashes_and_hangs_are_observations_and_an_interrupt_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "COMMAND", made_child.command("fine", "wrong", "killed", "hangs"))
+    with Store.open(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
             cw.sample(
                 "cpu", seconds=120, sources="networks", store=store, deadline_s=3.0, timing_us=5e3, progress=Stop(1)
             )
-        everything = list(store.observations(mode="campaign"))
-        problem = everything[0].candidate.problem
-        seen = [each for each in everything if each.candidate.problem == problem]  # another may have been begun
-        quarantined = store.quarantined(problem.key, everything[0].device)
+        seen = list(store.observations(mode="campaign"))
+        problem = seen[0].candidate.problem
+        quarantined = store.quarantined(problem.key, seen[0].device)
         tasks = claims(store).counts()
     outcomes = {each.candidate.id: each for each in seen}
     assert len(outcomes) == len(seen)

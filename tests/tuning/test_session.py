@@ -196,7 +196,7 @@ def test_a_second_process_chooses_the_same_without_measuring(tmp_path: Path, mon
     monkeypatch.setenv("CONVWRIGHT_STORE", str(tmp_path / "shared.sqlite"))
     monkeypatch.setenv("CONVWRIGHT_MODE", "quick")
     settings.cache_clear()
-    monkeypatch.setattr(side_by_side, "doubt", lambda timing, look_us: None)  # whoever else is at work
+    monkeypatch.setattr(side_by_side, "doubt", lambda timing, look_us: None)  # other work does not count here
     monkeypatch.setattr(quick_timing, "MOST_WAITING", float("inf"))
     monkeypatch.setattr(sessions, "SEARCHED", ("cpu",))  # as on a GPU
     measured, measure = [], tuner.measure_candidates

@@ -68,9 +68,8 @@ def find(
 
     Args:
         mode: "full" measures every candidate. "quick" takes 200 ms once kernels are compiled, on a CPU up to 3 s if
-            calls are long. "predict-top" runs the few
-            candidates that may be the fastest by a model of the device. "predict" runs nothing and chooses by that
-            model. "heuristic" runs nothing.
+            calls are long. "predict-top" runs the few candidates that may be the fastest by a model of the device.
+            "predict" runs nothing and chooses by that model. "heuristic" runs nothing.
         budget_us: The time for a search, in place of the mode's.
         store: Where findings are read and stored: a ``Store``, its path or its URL. The default is the store of this
             process.

@@ -41,7 +41,7 @@ from convwright.graph.memory_plan import MemoryPlan
 from convwright.naming import singular
 from convwright.notebook import Lines
 from convwright.shortage import needing
-from convwright.tensors import core_dtype, torch_dtype
+from convwright.tensors import is_like, torch_dtype
 
 
 class Engine(NotAModule):
@@ -194,8 +194,7 @@ class Engine(NotAModule):
     def _check_constants(self, constants: Mapping[str, Tensor]) -> None:
         """Refuse constants that are not the plan's: another version may have other passes."""
         for name, spec in self.assignment.constants.items():
-            now = constants.get(name)
-            if now is None or (tuple(now.shape), core_dtype(now.dtype)) != (spec.shape, spec.dtype):
+            if not is_like(constants.get(name), spec):
                 raise BadInput(f"the model gives no {name!r} of {spec.dtype} {spec.shape}: plan the model again")
 
     @property

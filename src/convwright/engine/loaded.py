@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -62,7 +62,7 @@ from convwright.settings import Mode
 from convwright.store.kept_plans import KeptPlans
 from convwright.store.store import Store
 from convwright.strict_json import JsonError
-from convwright.tensors import core_dtype
+from convwright.tensors import is_like
 from convwright.tuning.session import using
 
 _Made = TypeVar("_Made")
@@ -232,9 +232,9 @@ def _blueprint(folder: Path, plan: Mapping[str, Any], constants: Mapping[str, Te
 
 
 def _origin(folder: Path, plan: Mapping[str, Any], constants: Mapping[str, Tensor]) -> Callable[[], Origin] | None:
-    """Reads the origin when it is needed, which is seldom."""
+    """Reads the origin when it is first needed, which is seldom."""
     read = origin_read(plan, constants)
-    return None if read is None else partial(_read, folder, read)
+    return None if read is None else cache(partial(_read, folder, read))
 
 
 def _network(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: DeviceFacts) -> Network:
@@ -245,8 +245,7 @@ def _network(plan: Mapping[str, Any], constants: Mapping[str, Tensor], facts: De
 
 def _check_constants(specs: Mapping[str, TensorSpec], held: Mapping[str, Tensor]) -> None:
     for name, spec in specs.items():
-        there = held.get(name)
-        if there is None or (tuple(there.shape), core_dtype(there.dtype)) != (spec.shape, spec.dtype):
+        if not is_like(held.get(name), spec):
             raise BadInput(f"{WEIGHTS} holds no {name!r} of {spec.dtype} {spec.shape}: save the engine again")
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
-from convwright.tensors import core_dtype
+from convwright.tensors import is_like
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +23,7 @@ class Network:
     def __post_init__(self) -> None:
         for name in self.graph.constants:
             spec, held = self.graph.values[name], self.constants.get(name)
-            if held is None or (tuple(held.shape), core_dtype(held.dtype)) != (spec.shape, spec.dtype):
+            if not is_like(held, spec):
                 has = "nothing" if held is None else f"{held.dtype} {tuple(held.shape)}"
                 raise BadInput(f"the constant {name!r} is {spec.dtype} {spec.shape}, got {has}")
 

@@ -14,7 +14,7 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.precision.lowering import Lowering, lowered
 from convwright.errors import BadInput
 from convwright.graph.graph import Graph
-from convwright.tensors import core_dtype
+from convwright.tensors import core_dtype, is_like
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Origin:
             spec, now = self.graph.values[name], own.get(name)
             if now is None and f"_orig_mod.{name}" in own:
                 raise BadInput("the model is wrapped by torch.compile: give the model itself")
-            if now is None or (tuple(now.shape), core_dtype(now.dtype)) != (spec.shape, spec.dtype):
+            if not is_like(now, spec):
                 has = "has none" if now is None else f"has {core_dtype(now.dtype)} {tuple(now.shape)}"
                 raise BadInput(f"the model must have a `{name}` of {spec.dtype} {spec.shape}, and it {has}")
         for name, fixed in self.fixed.items():
@@ -73,7 +73,7 @@ class Origin:
 
 def _modules(model: nn.Module) -> dict[str, str]:
     """The modules that contain no other, with their settings, but for dropout, which computes nothing here."""
-    leaves = ((name, each) for name, each in model.named_modules() if not any(True for _ in each.children()))
+    leaves = ((name, each) for name, each in model.named_modules() if not [*each.children()])
     return {
         name: f"{type(each).__name__}({each.extra_repr()})"
         for name, each in leaves
