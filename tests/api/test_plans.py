@@ -81,6 +81,14 @@ def test_inside_of_autocast_a_plan_computes_what_its_problem_says(
     torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1))
 
 
+def test_a_plan_of_an_algorithm_that_the_policy_forbids_is_refused() -> None:
+    policy = cw.Policy(max_workspace_bytes=0)
+    for text in (TEXT, "linear mb8ic8oc8"):
+        assert cw.plan(text, algorithm="torch/default", device="cpu", policy=policy).candidate.id == "torch/default"
+    with pytest.raises(Refused, match=r"^the policy forbids reference/gemm, which needs .* workspace, 0 are allowed: "):
+        cw.plan(TEXT, algorithm="reference/gemm", device="cpu", policy=policy)
+
+
 def test_a_plan_says_what_it_is() -> None:
     ready = cw.plan(ConvProblem.parse(TEXT), algorithm="reference/gemm", device="cpu")
     assert ready.candidate.id == "reference/gemm"

@@ -20,8 +20,10 @@ import convwright as cw
 from convwright.cli.main import main
 from convwright.cli.model_target import model_and_example
 from convwright.core.finding import Interval
+from convwright.errors import Refused
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure
+from convwright.settings import settings
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -253,9 +255,21 @@ def test_a_predicted_plan_is_printed_again_and_does_not_run(run: Run, device: st
     )
     code, out, err = run("run", "plan")
     assert (code, out) == (1, "")
-    assert err.startswith(f"convwright: plan holds a plan predicted for {label}, ")
-    assert "on that device, run `convwright optimize TARGET --out plan`" in err
-    assert "on_change" not in err
+    assert "plan was planned from predictions for " in err
+    with pytest.raises(Refused) as said:
+        cw.load("plan")
+    assert err == f"convwright: {said.value}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_a_wrong_mode_in_the_environment_is_refused(
+    run: Run, planned: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVWRIGHT_MODE", "fast")
+    settings.cache_clear()
+    code, out, err = run(command, "engine")
+    modes = "off, heuristic, predict, predict-top, quick, full"
+    assert (code, out, err) == (2, "", f"convwright: CONVWRIGHT_MODE must be one of {modes}, got 'fast'\n")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +330,7 @@ def test_parts_of_a_model_are_planned_where_it_cannot_be_exported(run: Run) -> N
     assert err.splitlines() == [
         "the model's own line",
         "convwright: the model cannot be exported as a whole: what it does next depends on the values in a tensor "
-        "(models.py, line 19, in forward)",
+        "(models.py, line 19, in forward); `partial=True`, or --partial, plans the parts that can be exported",
     ]
     code, out, err = run("optimize", "models.py:branching", "--mode", "heuristic", "--partial")
     assert code == 0

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import convwright as cw
+from convwright.core.dtype import Arithmetic
 from convwright.eager.asking.ambient import contexts, current
 from convwright.errors import BadInput, Refused
 from eager.prefer import GEMM, count_calls, randn
@@ -128,6 +129,44 @@ def test_one_that_refuses_is_an_error_or_left_out(direction: str, monkeypatch: p
     unknown: dict[str, Any] = named | {direction: "magic", "strict": False}
     with pytest.raises(BadInput, match=f"^`{direction}`: no algorithm is called 'magic'; "), cw.algorithms(**unknown):
         pass
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+def test_one_that_the_policy_forbids_is_an_error_or_left_out(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = count_calls(monkeypatch)
+    x, w, policy = randn(2, 4, 8, 8, grad=True), randn(4, 4, 3, 3, grad=True), cw.Policy(max_workspace_bytes=0)
+    layer = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, dtype=x.dtype))
+    cw.convert(layer, choices={"0": {direction: GEMM}}, policy=policy)
+    needs = r"needs [\d,]+ bytes of workspace, 0 are allowed"
+    said = f"^the policy forbids {GEMM}, which {needs}: change the policy, or name another algorithm$"
+
+    def conv(x: Tensor, w: Tensor) -> Tensor:
+        return cw.conv2d(x, w, policy=policy)
+
+    for _ in range(2):
+        with cw.algorithms(**{direction: GEMM}), pytest.raises(Refused, match=said):
+            gradients(x, w, conv)
+        with pytest.raises(Refused, match=said):
+            layer(x)
+        with cw.algorithms(**{direction: GEMM}, strict=False):
+            assert_close(gradients(x, w, conv), gradients(x, w, F.conv2d))
+    assert called == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (cw.Policy(max_workspace_bytes=100), r"needs [\d,]+ bytes of workspace, 100 are allowed"),
+        (cw.Policy(arithmetic=frozenset({Arithmetic.TF32})), "computes in fp64, allowed are tf32"),
+    ],
+)
+def test_a_call_that_names_what_its_own_policy_forbids_is_an_error(policy: cw.Policy, reason: str) -> None:
+    x, w = randn(2, 4, 8, 8), randn(4, 4, 3, 3)
+    for _ in range(2):
+        with pytest.raises(Refused, match=f"^the policy forbids {GEMM}, which {reason}: "):
+            cw.conv2d(x, w, algorithm=GEMM, policy=policy)
+    allowed = cw.Policy(max_workspace_bytes=1 << 40, deterministic=True)
+    assert_close(cw.conv2d(x, w, algorithm=GEMM, policy=allowed), F.conv2d(x, w))
 
 
 def test_a_form_of_a_rewrite_that_does_not_fit_may_be_left_out_as_well() -> None:

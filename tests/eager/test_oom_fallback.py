@@ -142,7 +142,9 @@ def test_every_kind_of_call_is_relieved(
 
 def test_what_policy_forbids_does_not_serve(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, GEMM)
-    monkeypatch.setattr(listing, "objection", lambda candidate, policy: "is not allowed")
+    monkeypatch.setattr(
+        listing, "objection", lambda candidate, policy: None if candidate.id == GEMM else "is not allowed"
+    )
     x, w = operands()
     memory.most = 0
     with pytest.raises(cw.OutOfMemory, match="the policy allows no candidate that needs less"):

@@ -145,6 +145,92 @@ def test_a_folder_that_cannot_be_written_is_named(engine: cw.Engine) -> None:
     assert sentence.endswith("; choose another folder")
 
 
+def test_an_engine_is_replaced_by_another(engine: cw.Engine, several: BucketedEngine, tmp_path: Path) -> None:
+    (tmp_path / ".keep").touch()  # hidden files do not count
+    for made in (engine, several, engine):
+        made.save(tmp_path)
+        assert torch.equal(cw.load(tmp_path)(X), made(X))
+        (tmp_path / "notes.txt").touch()  # an engine's folder may have more
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "plan.json", "notes.txt"])
+@pytest.mark.parametrize("text", ["mine", '{"version": 1, "steps": []}'])
+def test_files_of_something_else_are_not_replaced(
+    name: str, text: str, engine: cw.Engine, several: BucketedEngine, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    for made in (engine, several, cw.optimize(_model(), X, plan_only=True)):
+        assert _said(lambda made=made: made.save(tmp_path)) == (
+            f"the folder {str(tmp_path)!r} holds other files, such as {name!r}, and no engine that could be replaced: "
+            "choose a new or an empty folder"
+        )
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == text
+
+
+_NO_GRADIENT = (
+    "an engine is for inference and computes no gradient, and its input requires one: call it in torch.no_grad(), or "
+    "give x.detach(); to train, call the model itself"
+)
+
+
+def test_an_input_that_requires_a_gradient_is_refused(
+    engine: cw.Engine, several: BucketedEngine, partial: PartialEngine
+) -> None:
+    x = X.clone().requires_grad_()
+    three = torch.cat([x, x[:1]])  # a batch that is padded or split
+    for made, given in ((engine, x), (several, x), (several, three), (partial, x)):
+        assert _said(lambda made=made, given=given: made(given)) == _NO_GRADIENT
+        expected = made(given.detach())
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                assert torch.equal(made(given), expected)
+
+
+def test_an_input_that_was_written_with_a_gradient_is_refused_once(engine: cw.Engine) -> None:
+    x, made = X.clone().requires_grad_(), engine.clone()
+    made.input.copy_(x)
+    assert _said(made.run) == _NO_GRADIENT
+    made.input.copy_(x.detach())
+    assert torch.equal(made.run(), engine(X))
+    with torch.no_grad():
+        made.input.copy_(x)
+        assert torch.equal(made.run(), engine(X))
+
+
+def test_weights_that_require_gradients_are_none_of_the_inputs(engine: cw.Engine) -> None:
+    assert all(each.requires_grad for each in _model().parameters())
+    assert not engine(X).requires_grad
+
+
+_PARTS = "; `partial=True`, or --partial, plans the parts that can be exported"
+
+
+def test_a_model_with_parts_that_can_be_planned_is_told_so() -> None:
+    model = nn.Sequential(_Branch(), _model()).eval()
+    said = _said(lambda: cw.optimize(model, X, mode="heuristic"), Refused)
+    assert said.startswith(
+        "the model cannot be exported as a whole: what it does next depends on the values in a tensor"
+    )
+    assert said.endswith(_PARTS)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (_Branch(), {}),  # has no part with a convolution
+        (nn.Sequential(_Branch(), _model()), {"buckets": [1, 2]}),
+        (nn.Sequential(_Branch(), _model()), {"memory_budget": 10**9}),
+        (nn.Sequential(_Branch(), _model()), {"precision": "mixed"}),
+        (nn.Sequential(_Branch(), _model()), {"plan_only": True}),
+        (_model(), {"memory_budget": 1}),
+    ],
+)
+def test_parts_are_not_named_where_they_are_not_planned(model: nn.Module, options: dict[str, Any]) -> None:
+    said = _said(lambda: cw.optimize(model.eval(), X, **options), Refused)
+    assert "partial" not in said
+
+
 def test_load_refuses_options_that_it_would_ignore(tmp_path: Path, engine: cw.Engine) -> None:
     engine.save(tmp_path)
     options: dict[str, Any]
@@ -168,7 +254,7 @@ def test_update_refuses_a_model_in_training_mode(engine: cw.Engine, partial: Par
 def test_an_engine_says_what_it_is(engine: cw.Engine, several: BucketedEngine, partial: PartialEngine) -> None:
     key = engine.facts.label
     assert str(engine) == repr(engine) == f"<Engine: 1 step on {key}, at least {engine.assignment.steps_us:,.0f} µs>"
-    assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {engine.facts.key}>"
+    assert repr(several) == f"<BucketedEngine: buckets 1, 2 on {key}>"
     assert repr(partial) == "<PartialEngine: engines for 1>"
 
 

@@ -71,7 +71,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "host = 25e9",
             "host = 0",
-            ", line 16: the link of device 'gpu' to 'host' takes a finite number above 0",
+            ", line 20: the link of device 'gpu' to 'host' takes a finite number above 0",
         ),
         (
             "time_us = 4000",
@@ -93,6 +93,13 @@ def test_a_file(tmp_path: Path) -> None:
             "[[machine]]",
             ", line 16: 'machine' is not known; the tables are [[job]], [[device]], [[model]] and [[estimate]]",
         ),
+        ('name = "camera"', "name = 3", ", line 11: `name` of a job must be a text that is not empty, got 3"),
+        (
+            'key = "unet"\nbatches',
+            "key = 3\nbatches",
+            ", line 12: `key` of job 'camera' must be a text that is not empty",
+        ),
+        ('name = "gpu"', 'name = ""', ", line 17: `name` of a device must be a text that is not empty, got ''"),
         ("images = 1000", "images = ", " is not TOML: Invalid value (at line 6, column 10)"),
     ],
 )
@@ -106,10 +113,35 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, sentence: str) 
         parse_spec(text, "fleet.toml")
 
 
-def test_inline_tables_have_no_lines() -> None:
-    text = 'job = [{name = "a", key = "k", batches = [1]}]'
-    with pytest.raises(BadInput, match=r"^fleet.toml, table job 1: job 'a' needs either `images` or `rate_per_s`"):
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ('dtype = "fp17"', "`dtype` of a model must be one of fp64, fp32, fp16"),
+        ('dtype = "int8"', "`dtype` of a model must be fp16, bf16, fp32 or fp64, got 'int8'"),
+        ('precision = "8"', "`precision` of a model must be one of fp16, bf16, tf32, mixed, got '8'"),
+    ],
+)
+def test_types_that_no_model_has(given: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=f"^fleet.toml, line 4: {re.escape(sentence)}"):
+        parse_spec(f'[[model]]\nkey = "unet"\ntarget = "a.py:b"\n{given}', "fleet.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('\njob = [{name = "a", key = "k", batches = [1]}]', ", line 2: job 'a' needs either `images` or `rate_per_s`"),
+        ("device = 3", ", line 1: device must be tables, each under [[device]]"),
+        ('[["device"]]', ", table device 1: device 1 has no 'name'"),  # a heading that hardly anybody writes
+    ],
+)
+def test_tables_without_a_heading_of_their_own(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=f"^fleet.toml{re.escape(sentence)}"):
         parse_spec(text, "fleet.toml")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "fleet.toml").write_text(GOOD, encoding="utf-8-sig")
+    assert read_spec(tmp_path / "fleet.toml") == parse_spec(GOOD)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def told(
 
 
 RUNS, NOT, FORBIDDEN, NEVER = (
-    "What would run", "Why not the others", "Not allowed, or failed", "Never measured, the most promising first",
+    "What would run", "Why not the others", "Not allowed, or failed", "No stored time, the most promising first",
 )  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from convwright.backends.reference.backend import Reference
 from convwright.core.candidate import Candidate
+from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput, Refused
 from tuning.made import PROBLEM, FakeTuner, candidate, choose
@@ -104,3 +106,41 @@ def test_a_refused_algorithm_gives_its_reason(algorithm: str) -> None:
         choose(algorithm)
     assert str(said.value).startswith(f"{algorithm} cannot compute {PROBLEM.key}: ")
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("how", ["the first configuration", "a name inside a rewrite"])
+def test_of_a_family_the_first_that_the_policy_allows_is_taken(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers(self: Any, problem: ConvProblem, *_: Any) -> Iterator[Candidate]:
+        for size, certain in ((16, False), (8, True), (4, True)):
+            made = candidate("reference/direct", (("tile", size),), deterministic=certain)
+            yield replace(made, problem=problem)
+
+    monkeypatch.setattr(Reference, "candidates", offers)
+    name, exact = "reference/direct", "reference/direct[tile=16]"
+    if how == "a name inside a rewrite":
+        name, exact = f"split-batch(2, {name})", f"split-batch(2, {exact})"
+    assert choose(name).candidate.leaf.id == "reference/direct[tile=16]"
+    assert choose(name, policy=Policy(deterministic=True)).candidate.leaf.id == "reference/direct[tile=8]"
+    assert choose(exact).candidate.id == exact
+    with pytest.raises(Refused) as said:
+        choose(exact, policy=Policy(deterministic=True))
+    assert str(said.value) == (
+        f"the policy forbids {exact}, which is not deterministic: change the policy, or name another algorithm"
+    )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_a_limit_that_the_user_sets_forbids_a_workspace(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workspace that is unknown before a plan is built is read from the plan."""
+
+    def offers(self: Any, problem: ConvProblem, *_: Any) -> Iterator[Candidate]:
+        made = candidate("reference/gemm", workspace_bytes=1 << 50 if known else None)
+        yield replace(made, problem=problem)
+
+    monkeypatch.setattr(Reference, "candidates", offers)
+    monkeypatch.setattr(Reference, "build", lambda self, candidate, device: SimpleNamespace(workspace_bytes=1 << 50))
+    assert choose("reference/gemm").candidate.id == "reference/gemm"
+    allowed = Policy(max_workspace_bytes=1 << 50)
+    assert choose("reference/gemm", policy=allowed).candidate.id == "reference/gemm"
+    with pytest.raises(Refused, match=r"^the policy forbids reference/gemm, which needs .* bytes of workspace, 0 "):
+        choose("reference/gemm", policy=Policy(max_workspace_bytes=0))

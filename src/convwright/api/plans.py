@@ -41,8 +41,8 @@ from convwright.measuring.hardware.machine import device_facts
 from convwright.settings import Mode
 from convwright.shortage import SHORTAGES, is_shortage
 from convwright.tensors import empty, spec_of
-from convwright.tuning.asked import named
-from convwright.tuning.find import find, resolved
+from convwright.tuning.asked import permitted
+from convwright.tuning.find import find
 from convwright.tuning.listing import build, objection
 from convwright.tuning.session import session
 
@@ -110,7 +110,7 @@ def plan(
         raise BadInput(f"only plans of convolutions run on addresses, got {problem.key}")
     made = BoundPlan if isinstance(problem, ConvProblem) else TensorPlan
     if algorithm is not None and algorithm != AUTO:
-        return made(build(named(algorithm, problem, facts, resolved(policy, problem, facts)), facts), facts)
+        return made(build(permitted(algorithm, problem, facts, policy), facts), facts)
     if launchable:
         assert isinstance(problem, ConvProblem)
         return _best_launchable(problem, facts, policy)

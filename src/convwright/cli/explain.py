@@ -23,6 +23,7 @@ from convwright.cli.tf32 import Tf32, with_tf32
 from convwright.cli.workspace import MaxWorkspace
 from convwright.core.policy import Objective
 from convwright.errors import BadInput
+from convwright.settings import Mode, settings
 
 if TYPE_CHECKING:
     from convwright.report.explain import Section
@@ -63,6 +64,7 @@ def explain(
     It also says why nothing else would run, and what is not known. Nothing is measured. --layer, --csv and --markdown
     are for the folder of an engine.
     """
+    settings()  # errors in the environment are raised here
     check_form(as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if Path(problem).is_dir():
         from convwright.cli.steps import print_engine
@@ -96,7 +98,6 @@ def explain(
     from convwright.report.explain import explain as sections_of
     from convwright.report.words.origin import Memory
     from convwright.report.words.plain import as_json as strict_json
-    from convwright.settings import Mode
     from convwright.tuning.find import find
     from convwright.tuning.session import session
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput
+from convwright.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,26 +60,20 @@ def run(
     Its inputs come from .npy files, in the order of the model's inputs, or are random. An engine with several buckets
     runs on random inputs of its largest bucket.
     """
+    settings()  # errors in the environment are raised here
     import torch
 
     from convwright import torch_api
     from convwright.engine.buckets.bucketed import BucketedEngine
-    from convwright.engine.loaded import load, saved_plan
-    from convwright.engine.saving.saved import check_is_engine
+    from convwright.engine.loaded import load
     from convwright.measuring.timer import measure
     from convwright.tensors import torch_dtype
     from convwright.wording.pictures import picture_path
 
-    check_is_engine(folder)
     if picture is not None:
         picture_path(picture)
     if out is not None:
         _check_writable(out)
-    if (plan := saved_plan(folder)) is not None:
-        raise Refused(
-            f"{folder} holds a plan predicted for {plan.facts.label}, and no engine: on that device, run `convwright "
-            f"optimize TARGET --out {quote(str(folder))}` with the TARGET that was planned"
-        )
     engine = load(folder, device, trust_kernels=trust_kernels)
     one = engine.largest if isinstance(engine, BucketedEngine) else engine
     specs = [one.assignment.tensors[name] for name in one.assignment.inputs]

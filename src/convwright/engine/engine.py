@@ -30,7 +30,7 @@ from convwright.engine.running.pinned import pinned
 from convwright.engine.running.program import Program, plans_of
 from convwright.engine.running.shared import Shared
 from convwright.engine.running.step_times import step_times
-from convwright.engine.running.undisturbed import undisturbed
+from convwright.engine.running.undisturbed import check_needs_no_gradient, undisturbed
 from convwright.engine.running.weights import Weights
 from convwright.engine.saving.kernels_file import kernels_written
 from convwright.engine.saving.saved import folder_of, save
@@ -94,10 +94,12 @@ class Engine(NotAModule):
         self._weights, self._program, self._fixed = weights, program, fixed
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in new memory, without gradients, even if an input requires them."""
+        """The model's outputs for these inputs, in new memory, without gradients. An input may require them only in
+        torch.no_grad()."""
         is_flat = all(type(each) is Tensor for each in inputs)
         given = list(inputs) if is_flat else torch_api.flatten(inputs)[0]
         self._check(given)
+        check_needs_no_gradient(given)
         with self.turn, needing("a run of the engine"):
             try:
                 outputs = self._outputs(given)
@@ -143,6 +145,12 @@ class Engine(NotAModule):
     def run(self) -> Any:
         """Compute ``output`` from ``input``, and return it. The next run or call overwrites it."""
         with self.turn, needing("a run of the engine"):
+            try:
+                check_needs_no_gradient(self._at_rest.inputs)
+            except BadInput:
+                for each in self._at_rest.inputs:
+                    each.detach_()
+                raise
             try:
                 self._at_rest.run()
             except StepFailed as failed:

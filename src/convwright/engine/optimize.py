@@ -18,11 +18,11 @@ from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_buckets
 from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.engine import Engine
-from convwright.engine.export.exported import exported
+from convwright.engine.export.exported import NotExported, exported
 from convwright.engine.export.inputs import check_evaluates, inputs_of, policy_of
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.origin import Origin
-from convwright.engine.partial import PartialEngine, planned_in_parts
+from convwright.engine.partial import PartialEngine, has_parts, planned_in_parts
 from convwright.engine.planned_engine import PlannedEngine
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
@@ -173,9 +173,12 @@ def optimize(
                 return planned_in_buckets(model, inputs, buckets, plan, on_failure)
             return plan(model, inputs)
         except Refused as why:
-            if not partial:
-                raise
-            return planned_in_parts(model, inputs, plan, why)
+            if partial:
+                return planned_in_parts(model, inputs, plan, why)
+            takes_parts = buckets is None and budget is None and asked.precision is not Precision.MIXED
+            if isinstance(why, NotExported) and takes_parts and has_parts(model):
+                raise Refused(f"{why}; `partial=True`, or --partial, plans the parts that can be exported") from why
+            raise
         finally:
             tell(1, 1, "")
 

@@ -12,6 +12,7 @@ from convwright import torch_api
 from convwright.engine.engine import Engine
 from convwright.engine.export.inputs import check_evaluates
 from convwright.engine.not_a_module import NotAModule
+from convwright.engine.running.undisturbed import check_needs_no_gradient
 from convwright.errors import Refused
 from convwright.notebook import Lines
 
@@ -32,10 +33,11 @@ class PartialEngine(NotAModule):
         self.engines = dict(engines)
         self._model = _with_engines(model, self.engines)
 
-    @torch.no_grad()
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """The model's outputs for these inputs."""
-        return self._model(*inputs, **named)
+        """The model's outputs for these inputs, without gradients, as of ``Engine``."""
+        check_needs_no_gradient(torch_api.flatten((inputs, named))[0])
+        with torch.no_grad():
+            return self._model(*inputs, **named)
 
     def explain(self) -> str:
         """The table of steps of each engine."""
@@ -49,6 +51,11 @@ class PartialEngine(NotAModule):
         check_evaluates(model)
         for path, engine in self.engines.items():
             engine.update(model.get_submodule(path))
+
+
+def has_parts(model: nn.Module) -> bool:
+    """Whether submodules have convolutions, so that they may be planned if the model cannot."""
+    return any(isinstance(each, _CONVOLUTIONS) for child in model.children() for each in child.modules())
 
 
 def planned_in_parts(model: nn.Module, inputs: tuple[Any, ...], plan: _Plan, why: Refused) -> PartialEngine:

@@ -32,7 +32,7 @@ class Device(Record):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
-            raise BadInput(f"a device's name must be a text that is not empty, got {self.name!r}")
+            raise BadInput(f"`name` of a device must be a text that is not empty, got {self.name!r}")
         for field in ("memory_bytes", "count"):
             value = getattr(self, field)
             if not (is_whole(value) and value > 0):

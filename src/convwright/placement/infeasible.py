@@ -10,12 +10,13 @@ from convwright.placement.question import Question
 from convwright.placement.solve import OutOfTime, solve
 from convwright.placement.ways import ways_of, why_nowhere
 
-_LIMIT_S = 10.0  # for each question solved here
+# For each question solved here: for a reason, and for the job that is one too many, which need not be the first.
+_LIMIT_S, _JOB_S = 10.0, 1.0
 
 
 def why_infeasible(question: Question) -> str:
     """A sentence that names a job that cannot run even alone, or else the first job, in the given order, that does not
-    fit with those before it."""
+    fit with those before it; a later such job if that is hard to tell."""
     for job in question.jobs:
         if not ways_of(question, job):
             return why_nowhere(question, job)
@@ -26,7 +27,8 @@ def why_infeasible(question: Question) -> str:
     least, most = 1, len(question.jobs)  # the largest number of jobs that fit lies between them
     while least < most:
         middle = (least + most) // 2
-        least, most = (middle + 1, most) if _fits(_with_jobs(question, middle)) else (least, middle)
+        fits = _fits(_with_jobs(question, middle), _JOB_S)
+        least, most = (middle + 1, most) if fits else (least, middle)
     job, ahead = question.jobs[most - 1], most - 1
     reason = next(_reasons(_with_jobs(question, most)), "there are too few devices")
     others = "the job before it" if ahead == 1 else f"the {ahead} jobs before it"
@@ -57,9 +59,9 @@ def _without_deadlines(question: Question) -> Question:
     return replace(question, jobs=free(question.jobs))
 
 
-def _fits(question: Question) -> bool:
+def _fits(question: Question, limit_s: float = _LIMIT_S) -> bool:
     """Whether there is a placement. If the solver runs out of time, one is assumed to exist."""
     try:
-        return solve(question, gap=1e9, limit_s=_LIMIT_S) is not None
+        return solve(question, gap=1e9, limit_s=limit_s) is not None
     except OutOfTime:
         return True

@@ -33,9 +33,9 @@ class Job(Record):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
-            raise BadInput(f"a job's name must be a text that is not empty, got {self.name!r}")
+            raise BadInput(f"`name` of a job must be a text that is not empty, got {self.name!r}")
         if not (isinstance(self.key, str) and self.key):
-            raise BadInput(f"the key of job {self.name!r} must be a text that is not empty, got {self.key!r}")
+            raise BadInput(f"`key` of job {self.name!r} must be a text that is not empty, got {self.key!r}")
         _check_batches(self)
         if (self.images is None) == (self.rate_per_s is None):
             given = "neither" if self.images is None else "both"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from convwright.core.dtype import DType, one_of_dtypes
 from convwright.core.record import Record
 from convwright.errors import BadInput
 
@@ -26,3 +27,9 @@ class ModelTarget(Record):
             value = getattr(self, field)
             if not (isinstance(value, str) and value) and not (value is None and field in ("dtype", "precision")):
                 raise BadInput(f"`{field}` of a model must be a text that is not empty, got {value!r}")
+        if self.dtype is not None and one_of_dtypes(DType, "`dtype` of a model", self.dtype).narrow:
+            raise BadInput(f"`dtype` of a model must be fp16, bf16, fp32 or fp64, got {self.dtype!r}")
+        if self.precision is not None:
+            from convwright.engine.precision.lowering import Precision
+
+            one_of_dtypes(Precision, "`precision` of a model", self.precision)

@@ -81,7 +81,10 @@ def place(
     try:
         solved = solve(question, gap=gap, limit_s=limit_s)
     except OutOfTime:
-        raise Refused(f"no placement of {len(question.jobs)} jobs was found in {limit_s:g} s") from None
+        raise Refused(
+            f"no placement of {len(question.jobs)} jobs was found in {limit_s:g} s, and there may be one: allow more "
+            "time (`limit_s=`, or --limit)"
+        ) from None
     if solved is None:
         raise Refused(why_infeasible(question))
     found = replace(placement_of(question, solved), notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from convwright.graph.integer_program import IntegerProgram, Relaxation
 from convwright.placement.placed import Instance, Placed, latency_weights
@@ -13,6 +13,10 @@ from convwright.placement.ways import Way
 
 # The solver's tolerances are absolute, so objectives are scaled to about this size.
 _SIZE = 1000.0
+# Jobs are counted that take more than a half, a third, … of what there is. Without these rows the solver does not prove
+# in 30 s that 41 jobs, two of which fit on a device, do not fit on 20; with them it needs 0.4 s.
+_COUNTED = (1, 2, 3)
+_EXACTLY = 1e-6  # as exact as the solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,8 @@ class PlacementProgram:
 
     def _capacity(self, parts: Mapping[int, float], of: int) -> None:
         self.program.weighted_row({**parts, of: -1.0}, upper=0)
+        for counted in _counted(parts):
+            self.program.weighted_row({**counted, of: -1.0}, upper=0)
 
     def _add_deadlines(self) -> None:
         """By each deadline, all jobs with it or an earlier one are done."""
@@ -134,8 +140,9 @@ class PlacementProgram:
                     for way, column in ways.items()
                     if deadlines.get(way.job, inf) <= deadline
                 }
-                if _most(ways, due) > 1:
-                    self.program.weighted_row(due, upper=1)
+                for parts in (due, *_counted(due)):
+                    if _most(ways, parts) > 1:
+                        self.program.weighted_row(parts, upper=1)
 
     def _loads(self) -> Iterator[tuple[Instance, dict[int, float]]]:
         for instance in self._instances:
@@ -213,6 +220,15 @@ def _most(ways: Mapping[Way, int], parts: Mapping[int, float]) -> float:
     for way, column in ways.items():
         most[way.job] = max(most.get(way.job, 0.0), parts.get(column, 0.0))
     return sum(most.values())
+
+
+def _counted(parts: Mapping[int, float]) -> Iterator[dict[int, float]]:
+    """Parts whose sum is at most 1 if the sum of ``parts`` is: at most ``most`` columns have more than a share of
+    1 / (most + 1) each, and a column with more than n such shares counts as n of them."""
+    for most in _COUNTED:
+        shares = {column: ceil((most + 1) * part - _EXACTLY) - 1 for column, part in parts.items()}
+        if counted := {column: share / most for column, share in shares.items() if share > 0}:
+            yield counted
 
 
 def _scale(question: Question, ways: Mapping[str, tuple[Way, ...]]) -> float:

@@ -41,7 +41,7 @@ def read_spec(path: Path | str) -> Spec:
     """
     path = Path(path)
     try:
-        return parse_spec(path.read_text(encoding="utf-8"), path.name)
+        return parse_spec(path.read_text(encoding="utf-8-sig"), path.name)
     except IsADirectoryError:
         raise BadInput(f"{path} is a folder: give a file of TOML, with tables [[job]] and [[device]]") from None
     except OSError as error:
@@ -139,7 +139,8 @@ _CONVERTED: dict[str, Callable[[Any, str], Any]] = {"batches": _batches, "links"
 
 
 def _line(text: str, word: str, number: int, key: str = "") -> str:
-    """The line of a table's key or heading for an error; the table's name if neither is found, as for inline tables."""
+    """The line of a table's key or heading for an error, or the first line of inline tables; the table's number if none
+    is found."""
     seen, found = -1, None
     for place, line in enumerate(text.splitlines(), 1):
         if re.match(rf"\s*\[\[?\s*{re.escape(word)}\s*\]\]?", line):
@@ -147,9 +148,9 @@ def _line(text: str, word: str, number: int, key: str = "") -> str:
             found = place if seen == number else found
         elif re.match(r"\s*\[\[?\s*\w+\s*\]\]?\s*(#.*)?$", line):
             seen = seen if seen < number else number + 1
-        elif seen == number and key and re.match(rf"\s*\"?{re.escape(key)}\"?\s*[.=]", line):
+        elif seen == number and key and re.match(rf"\s*(\[\s*{word}\.)?\"?{re.escape(key)}\"?\s*[]\.=]", line):
             return f", line {place}"
-    if found is None and word not in _KINDS:
+    if found is None:
         start = re.compile(rf"\s*{re.escape(word)}\s*=")
         keys = (place for place, line in enumerate(text.splitlines(), 1) if start.match(line))
         found = next(keys, None)

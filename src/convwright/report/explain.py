@@ -38,7 +38,7 @@ def explain(found: Findings, memory: Memory, *, command: str) -> tuple[Section, 
         Section("Why not the others", _rows((v for v in others if v.allowed), found)),
         Section("Timed, but left open", _rows((v for v in others if _is_open(v)), found)),
         Section("Not allowed, or failed", _rows((v for v in others if not (v.allowed or _is_open(v))), found)),
-        Section("Never measured, the most promising first", grouped(map(_gap, unmeasured))),
+        Section("No stored time, the most promising first", grouped(map(_gap, unmeasured))),
         Section("Refused", grouped((refusal.id, refusal.reason) for refusal in found.refusals)),
         Section("Where this is from", origin(found, memory)),
         Section(

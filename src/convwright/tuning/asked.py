@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from re import fullmatch
+from sys import maxsize
 
 from convwright.core.candidate import Candidate, Offer, Refusal
 from convwright.core.device import DeviceFacts
@@ -15,7 +17,7 @@ from convwright.core.tensor_spec import Layout
 from convwright.errors import BadInput, Refused
 from convwright.rewrites import REWRITES
 from convwright.tuning import listing
-from convwright.tuning.search import baseline_of
+from convwright.tuning.search import baseline_of, resolved
 
 # Names of arithmetics in algorithm names; "acc16" is short for summing fp16 in fp16.
 _ARITHMETICS = {"acc16", *Arithmetic}
@@ -23,9 +25,22 @@ _ARITHMETICS = {"acc16", *Arithmetic}
 _SHOWN = 6
 
 
+def permitted(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
+    """The candidate called ``algorithm``, if ``policy`` allows it. What the policy leaves open forbids nothing."""
+    is_limited = policy.max_workspace_bytes is not None
+    asked = policy if is_limited else replace(policy, max_workspace_bytes=maxsize)
+    candidate = known = named(algorithm, problem, device, resolved(asked, problem, device))
+    if is_limited and candidate.workspace_bytes is None:
+        known = replace(candidate, workspace_bytes=listing.build(candidate, device).workspace_bytes)
+    if (reason := listing.objection(known, asked)) is None:
+        return candidate
+    raise Refused(f"the policy forbids {candidate.id}, which {reason}: change the policy, or name another algorithm")
+
+
 def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy) -> Candidate:
     """The candidate with the id ``algorithm``; else the first one whose id without its configuration matches; else the
-    first in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32."""
+    first in another arithmetic: triton/implicit-gemm computes fp32 as triton/implicit-gemm-3xtf32. If several match,
+    the first that ``policy`` allows."""
     algorithm = listing.spaced(algorithm)
     if "(" in algorithm:
         return _rewritten(algorithm, problem, device, policy)
@@ -35,11 +50,9 @@ def named(algorithm: str, problem: Problem, device: DeviceFacts, policy: Policy)
     exact = [c for c in candidates if c.id == algorithm]
     family = [c for c in candidates if c.family == algorithm]
     kinds = [c for c in candidates if "[" not in algorithm and _is_kind_of(c.id, algorithm)]
-    if exact or family:
-        own = baseline_of(family, policy)
-        return exact[0] if exact else own or family[0]
-    if kinds:
-        return kinds[0]
+    if matching := exact or family or kinds:
+        first = baseline_of([] if exact else family, policy) or matching[0]
+        return next((c for c in [first, *matching] if listing.objection(c, policy) is None), first)
     refused = listing.refusals(offers)
     about = [refusal for refusal in refused if _is_about(refusal, algorithm)]
     about.sort(key=lambda refusal: refusal.id != algorithm)  # an exact match first

@@ -33,7 +33,7 @@ from convwright.measuring.ranges import Ranged
 from convwright.settings import Mode, Trust, settings, store_place
 from convwright.store.store import Store
 from convwright.tuning import listing
-from convwright.tuning.asked import named
+from convwright.tuning.asked import named, permitted
 from convwright.tuning.budget import Budget
 from convwright.tuning.choose import Eager, call_us, choose, is_torch
 from convwright.tuning.compile_queue import compile_queue
@@ -218,19 +218,19 @@ class Session:
     def _answered(self, key: Question, device: DeviceFacts, eager: Eager | None) -> Answer:
         """The candidate asked for by name, the store's choice, a search's, or PyTorch's own call."""
         problem, policy = key.problem, key.policy
-        permitted = resolved(policy, problem, device)
         if key.algorithm is not None:
-            return _same(Choice(named(key.algorithm, problem, device, permitted), device))
+            return _same(Choice(permitted(key.algorithm, problem, device, policy), device))
+        full = resolved(policy, problem, device)
         own = self.torchs_own(problem, device, policy)
         if own is not None and self.mode is Mode.OFF:
             return _same(own)
-        if own is not None and listing.objection(own.candidate, permitted) is not None:
+        if own is not None and listing.objection(own.candidate, full) is not None:
             own = None
         remembered = self._remembered(key, device, eager)
         if remembered is not None:
             return remembered
         if self.mode.measures:
-            check_objective(permitted, device, self.mode, energy=False)
+            check_objective(full, device, self.mode, energy=False)
         if self.mode is Mode.PREDICT:
             return self._predicted(key, device, eager)
         if own is None:

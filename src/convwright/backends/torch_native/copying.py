@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,19 +41,19 @@ class TorchCopyPlan(RolePlan):
 
     def __init__(self, candidate: Candidate, device: DeviceFacts) -> None:
         self.candidate = candidate
-        self._problem: CopyProblem = candidate.problem
-        self._new = allocator(self._problem.y, torch.device(device.torch_name or "cpu"))
+        problem: CopyProblem = candidate.problem
+        self._new, self._pads = allocator(problem.y, torch.device(device.torch_name or "cpu")), problem.pads
+        self._read = _cuts(problem.read_from, problem.kept, problem.x.shape)
+        self._written = _cuts(problem.written_from, problem.kept, problem.y.shape)
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        problem, out = self._problem, operands.get("y")
-        x = _within(operands["x"], problem.read_from, problem.kept)
+        x, out = _within(operands["x"], self._read), operands.get("y")
         if out is None:
             return lambda: self._into(self._new(), x)()
         return self._into(out, x)
 
     def _into(self, out: Tensor, x: Tensor) -> Callable[[], Tensor]:
-        inside = _within(out, self._problem.written_from, self._problem.kept)
-        pads = self._problem.pads
+        inside, pads = _within(out, self._written), self._pads
 
         def call() -> Tensor:
             if pads:
@@ -64,8 +64,12 @@ class TorchCopyPlan(RolePlan):
         return call
 
 
-def _within(tensor: Tensor, first: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
-    for dim, (start, size) in enumerate(zip(first, sizes, strict=True)):
-        if size != tensor.shape[dim]:
-            tensor = tensor.narrow(dim, start, size)
+def _cuts(first: Sequence[int], sizes: Sequence[int], of: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Dimension, start and size of each cut that makes this part of a tensor."""
+    return [(dim, first[dim], size) for dim, size in enumerate(sizes) if size != of[dim]]
+
+
+def _within(tensor: Tensor, cuts: Iterable[tuple[int, int, int]]) -> Tensor:
+    for cut in cuts:
+        tensor = tensor.narrow(*cut)
     return tensor

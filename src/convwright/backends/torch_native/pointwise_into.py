@@ -19,7 +19,7 @@ from convwright import torch_api
 from convwright.core.binding import Bound, RolePlan
 from convwright.core.candidate import Candidate
 from convwright.core.kinds.expression import Apply, Cast, Constant, Expression, Operand, steps
-from convwright.core.kinds.pointwise import PointwiseProblem
+from convwright.core.kinds.pointwise import OUTPUT, PointwiseProblem
 from convwright.core.tensor_spec import Layout, TensorSpec, dense_strides
 from convwright.graph.memory_plan import aligned
 from convwright.tensors import allocator, carve, empty
@@ -179,63 +179,72 @@ def _scratch(problem: PointwiseProblem) -> TensorSpec:
 
 class IntoPlan(RolePlan):
     """Calls one function after another. The output must not overlap operands other than ``overwrites``, since it holds
-    intermediate results."""
+    intermediate results.
+
+    Functions take their arguments by place in one list: operands, output, intermediate results, numbers. So a call
+    whose operands have new addresses, as many have in a network on a CPU, costs hardly more than a bound one.
+    """
 
     def __init__(self, candidate: Candidate, device: torch.device) -> None:
         self.candidate = candidate
-        self._problem: PointwiseProblem = candidate.problem
-        self._new = allocator(self._problem.y, device)
-        self._program = _Program.of(self._problem)
-        self._places, self._spec = Places.of(self._problem), _scratch(self._problem)
-        self.workspace_bytes = workspace_bytes(self._problem)
+        problem: PointwiseProblem = candidate.problem
+        program, places = _Program.of(problem), Places.of(problem)
+        self._new, self._spec, self._buffers = allocator(problem.y, device), _scratch(problem), places.buffers
+        self.workspace_bytes = workspace_bytes(problem)
+        numbers, small = dict[Expression, float](), list[Apply]()
+        for step in steps(problem.expression):
+            if isinstance(step, Constant):
+                numbers[step] = step.value
+            elif isinstance(step, Apply) and (given := program.arguments.get(step)) is not None:
+                if all(argument in numbers for argument in given):
+                    exact = [torch.tensor(numbers[argument], dtype=torch.float64) for argument in given]
+                    numbers[step] = FUNCTIONS[step.operator](*exact).item()
+                elif step not in places.of_step:
+                    small.append(step)
+        self._names, self._numbers = [name for name, _ in problem.inputs], [*numbers.values()]
+        self._small = [TensorSpec(problem.shape_of(step), self._spec.dtype) for step in small]
+        self._out = len(self._names)
+        order: list[Expression] = [*map(Operand, self._names), *small, *numbers]
+        after = self._out + 1 + self._buffers
+        place_of = {each: place if place < self._out else place + after - self._out for place, each in enumerate(order)}
+        place_of |= {step: self._out + place for step, place in places.of_step.items() if step not in numbers}
+        self._calls = [
+            (_function(problem, program, step), [place_of[argument] for argument in given], place_of[step])
+            for step, given in program.arguments.items() if step not in numbers
+        ]  # fmt: skip
 
     def bind(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Bound:
-        out = operands.get("y")
-        if out is None:
-            return lambda: self.bind({**operands, "y": self._new()}, workspace)()
+        if OUTPUT not in operands:
+            return lambda: self.compute(operands, workspace)
+        return partial(self._run, self._values(operands, workspace))
+
+    def compute(self, operands: Mapping[str, Tensor], workspace: Tensor | None = None) -> Tensor:
+        given = operands if OUTPUT in operands else {**operands, OUTPUT: self._new()}
+        return self._run(self._values(given, workspace))
+
+    def _values(self, operands: Mapping[str, Tensor], workspace: Tensor | None) -> list[Any]:
+        """Tensors and numbers, in the order of their places."""
+        out = operands[OUTPUT]
         if workspace is None and self.workspace_bytes:
             workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=out.device)
         size = aligned(self._spec.span_bytes)
-        buffers = [out]
-        for place in range(self._places.buffers):
-            assert workspace is not None
-            buffers.append(carve(workspace, place * size, self._spec))
-        calls, values = list[Callable[[], object]](), dict[Expression, Any]()
-        for step in steps(self._problem.expression):
-            if not isinstance(step, Apply) or step in self._program.arguments:
-                values[step] = self._value(step, operands, buffers, values, calls)
+        return [
+            *[operands[name] for name in self._names],
+            out,
+            *[carve(workspace, place * size, self._spec) for place in range(self._buffers) if workspace is not None],
+            *[empty(spec, out.device) for spec in self._small],
+            *self._numbers,
+        ]
 
-        def call() -> Tensor:
-            for each in calls:
-                each()
-            return out
-
-        return call
-
-    def _value(
-        self,
-        step: Expression,
-        operands: Mapping[str, Tensor],
-        buffers: list[Tensor],
-        values: Mapping[Expression, Any],
-        calls: list[Callable[[], object]],
-    ) -> Any:
-        """The memory of a step's result, or its number. Appends the call that computes it."""
-        if isinstance(step, Operand):
-            return operands[step.name]
-        if isinstance(step, Constant):
-            return step.value
-        assert isinstance(step, Apply)
-        given = [values[argument] for argument in self._program.arguments[step]]
-        if not any(isinstance(value, Tensor) for value in given):
-            exact = [torch.tensor(value, dtype=torch.float64) for value in given]
-            return FUNCTIONS[step.operator](*exact).item()
-        place = self._places.of_step.get(step)
-        if place is None:
-            result = empty(TensorSpec(self._problem.shape_of(step), self._spec.dtype), buffers[0].device)
-        else:
-            result = buffers[place]
-        row = {"dim": self._problem.row, "keepdim": True} if step.operator in REDUCTIONS else {}
-        function = torch.addcmul if step in self._program.sums_of_products else WRITING[step.operator]
-        calls.append(partial(function, *given, **row, out=result))
+    def _run(self, values: list[Any]) -> Tensor:
+        for function, given, written in self._calls:
+            function(*[values[place] for place in given], out=values[written])
+        result: Tensor = values[self._out]
         return result
+
+
+def _function(problem: PointwiseProblem, program: _Program, step: Apply) -> Callable[..., object]:
+    if step in program.sums_of_products:
+        return torch.addcmul
+    written = WRITING[step.operator]
+    return partial(written, dim=problem.row, keepdim=True) if step.operator in REDUCTIONS else written

@@ -27,12 +27,13 @@ from convwright.engine.running.failure import OnFailure
 from convwright.engine.running.memory_report import MemoryReport
 from convwright.engine.running.program import arena_bytes, plans_of
 from convwright.engine.running.shared import Shared
-from convwright.engine.running.undisturbed import undisturbed
+from convwright.engine.running.undisturbed import check_needs_no_gradient, undisturbed
 from convwright.engine.running.weights import nbytes_of
 from convwright.engine.saving.kernels_file import kernels_written
 from convwright.engine.saving.saved import folder_of
 from convwright.errors import BadInput
 from convwright.measuring.hardware.machine import device_facts
+from convwright.naming import singular
 from convwright.notebook import Lines
 
 _Plan = Callable[[nn.Module, tuple[Any, ...]], Engine]
@@ -65,7 +66,7 @@ class BucketedEngine(NotAModule):
         return cls(engines, whole)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The model's outputs for these inputs, in new memory."""
+        """The model's outputs for these inputs, in new memory, without gradients, as of ``Engine``."""
         given, _ = torch_api.flatten(inputs)
         engine = self._by_shapes.get(_shapes_of(given))
         return self._by_rows(given) if engine is None else engine(*inputs)
@@ -73,6 +74,7 @@ class BucketedEngine(NotAModule):
     def _by_rows(self, given: list[Any]) -> Any:
         """The outputs of a batch whose size is no bucket: computed in runs of other sizes."""
         batch, sizes = self._fitting(given)
+        check_needs_no_gradient(given)
         outputs, nesting = list[Tensor](), None
         with self.largest.turn, undisturbed(self.device):
             for start, count, size in _runs(batch, sizes):
@@ -162,7 +164,7 @@ class BucketedEngine(NotAModule):
 
     def __repr__(self) -> str:
         names = ", ".join(map(bucket_text, self.engines))
-        return f"<BucketedEngine: buckets {names} on {self.largest.facts.key}>"
+        return singular(f"<BucketedEngine: buckets {names} on {self.largest.facts.key}>")
 
     def _taking(self, inputs: tuple[Any, ...]) -> Engine:
         shapes = _shapes_of(torch_api.flatten(inputs)[0])

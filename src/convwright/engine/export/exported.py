@@ -22,6 +22,10 @@ from convwright.errors import BadInput, Refused, first_line, place_of
 from convwright.tensors import core_dtype
 
 
+class NotExported(Refused):
+    """The model cannot be exported as a whole. Parts of it may be."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
     """``structure`` is how the model nests its outputs. ``names`` are the constants that are parameters and buffers of
@@ -47,7 +51,7 @@ def exported(model: nn.Module, example: tuple[Any, ...], tensors: Sequence[Tenso
                 f"the model cannot be called with the example: {why.rstrip('.')}; `example` is a tensor, or a tuple of "
                 f"the model's arguments{_got(example)}"
             ) from error
-        raise Refused(f"the model cannot be exported as a whole: {_why(error)}") from error
+        raise NotExported(f"the model cannot be exported as a whole: {_why(error)}") from error
     (network, fixed), nesting = _network(program, tensors), program.call_spec.out_spec
     places = torch_api.unflatten(list(range(len(network.graph.outputs))), nesting)
     own = set(_own(program.graph_signature).values())
@@ -80,7 +84,7 @@ def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str
     held = {**program.state_dict, **program.constants}
     named = {**_own(signature), **signature.inputs_to_lifted_tensor_constants}
     if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
-        raise Refused(f"the model writes to {written[0]} while it runs, which a network planned once cannot do")
+        raise NotExported(f"the model writes to {written[0]} while it runs, which a network planned once cannot do")
     builder, given = Builder(), iter(example)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in named:
@@ -103,7 +107,7 @@ def _translate(builder: Builder, node: Any) -> None:
     except Unknown as unknown:
         where = node.meta.get("stack_trace", "").strip().splitlines()
         line = f", at {' '.join(each.strip() for each in where[-2:])}" if where else ""
-        raise Refused(f"{node.target} cannot be planned: {unknown}{line}") from None
+        raise NotExported(f"{node.target} cannot be planned: {unknown}{line}") from None
 
 
 def _translate_or_compute(builder: Builder, node: Any) -> None:
@@ -126,7 +130,7 @@ def _spec_of_input(node: Any, tensor: Tensor) -> TensorSpec:
     try:
         return _spec(tensor)
     except BadInput:
-        raise Refused(
+        raise NotExported(
             f"an engine takes no inputs of {tensor.dtype}, and `{node.name}` is one: plan the part of the model after "
             "the layers that read it"
         ) from None
@@ -135,6 +139,6 @@ def _spec_of_input(node: Any, tensor: Tensor) -> TensorSpec:
 def _spec_of_fake(node: Any) -> TensorSpec:
     """The spec of an output in the model's own layout: dense, in the order of its dimensions or channels last."""
     if not isinstance(node, torch.fx.Node):
-        raise Refused(f"the model returns {node!r}, and a planned network returns only tensors")
+        raise NotExported(f"the model returns {node!r}, and a planned network returns only tensors")
     spec = _spec(node.meta["val"])
     return spec if spec.layout is not Layout.STRIDED else spec.dense(Layout.NCHW)

@@ -90,7 +90,7 @@ def check_is_engine(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder of an engine, or refuse one that cannot be made or written."""
+    """Make the folder of an engine, or refuse one that cannot be made or written, or that holds something else."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -101,9 +101,24 @@ def check_folder(folder: Path) -> None:
     try:
         with TemporaryFile(dir=folder):
             pass
+        others = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
     except OSError as error:
         why = error.strerror or error
         raise BadInput(f"the folder {str(folder)!r} cannot be written: {why}; choose another folder") from error
+    if others and not _has_engine(folder):
+        raise BadInput(
+            f"the folder {str(folder)!r} holds other files, such as {others[0]!r}, and no engine that could be "
+            "replaced: choose a new or an empty folder"
+        )
+
+
+def _has_engine(folder: Path) -> bool:
+    """Whether an engine was saved to a folder, by this or another version."""
+    try:
+        plan = strict_json.loads((folder / PLAN).read_bytes())
+    except (OSError, strict_json.JsonError):
+        return False
+    return isinstance(plan, dict) and plan.keys() >= {"version", "weights", "checksum"}
 
 
 def write(
