@@ -114,6 +114,28 @@ def test_where_time_is_short_rewrites_stand_around_what_is_compiled() -> None:
     assert all("(compiled/x)" in id_ or ", compiled/x)" in id_ for id_ in ids[1:])
 
 
+def test_kernels_still_being_compiled_for_inner_problems_are_tried_when_they_come() -> None:
+    """A search has no time of them when it chooses what to wrap, and one may be the fastest."""
+    ready, late = (replace(offer(PROBLEM, f"compiled/{name}"), compiles=True) for name in ("ready", "late"))
+    built, waits = {ready.algorithm}, [True, False]
+
+    def wait() -> bool:
+        built.add(late.algorithm)
+        return waits.pop(0)
+
+    line = Lineup(
+        PROBLEM, CPU, [offer(PROBLEM, "torch/default")], None, lambda inner: [offer(inner, "quick/a")],
+        Budget(100.0, now_us=Time()), most_chains=None, rank=promise, wait=wait,
+        is_built=lambda candidate: candidate.leaf.algorithm in built,
+        kernels_of=lambda inner: [replace(each, problem=inner) for each in (ready, late)],
+    )  # fmt: skip
+    ids = order(line, {})
+    after = [id_ for id_ in ids if "compiled/late" in id_]
+    assert len(after) == sum("quick/a" in id_ for id_ in ids) > 0
+    assert ids[-len(after) :] == after
+    assert not any("compiled/ready" in id_ for id_ in ids)
+
+
 def test_what_is_not_allowed_keeps_nothing_back_that_has_been_compiled(made: Made) -> None:
     """It would promise most, as coarse arithmetic does, and is never compiled."""
     made.quick = {f"quick-{i}": Way(1.0) for i in range(4)}

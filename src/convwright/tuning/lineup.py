@@ -149,13 +149,15 @@ class Lineup:
 
     def _plan_rewrites(self) -> None:
         """Plan all chains, or the most promising while there is time. Later ones are planned only around compiled
-        kernels, which needs no backend."""
+        kernels, which needs no backend. In a full search ``promising`` names no kernel that is still being compiled.
+        Those are tried when they come."""
         problem, device, promising = self._asked
         possible, self.refusals = chains(problem, device)
         rewritten: list[Candidate] = []
         for chain in possible[: self._most]:
             has_time = self._most is None or self._budget.has(_LEAST_LEFT)
-            inner = promising(chain.inner) if has_time else self._kernels_of(chain.inner)
-            rewritten += [chain.wrap(candidate) for candidate in inner]
+            known = promising(chain.inner) if has_time else []
+            kernels = [each for each in self._kernels_of(chain.inner) if not (has_time and self._is_built(each))]
+            rewritten += [chain.wrap(candidate) for candidate in dict.fromkeys([*known, *kernels])]
         self.listed += rewritten
         self._enter(self._rank(rewritten))
