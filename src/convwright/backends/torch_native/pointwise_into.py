@@ -181,7 +181,7 @@ class IntoPlan(RolePlan):
     """Calls one function after another. The output must not overlap operands other than ``overwrites``, since it holds
     intermediate results.
 
-    Functions take their arguments by place in one list: operands, output, intermediate results, numbers. So a call
+    Functions take their arguments by place in one list: operands, small results, numbers, output, workspace. So a call
     whose operands have new addresses, as many have in a network on a CPU, costs hardly more than a bound one.
     """
 
@@ -203,11 +203,10 @@ class IntoPlan(RolePlan):
                     small.append(step)
         self._names, self._numbers = [name for name, _ in problem.inputs], [*numbers.values()]
         self._small = [TensorSpec(problem.shape_of(step), self._spec.dtype) for step in small]
-        self._out = len(self._names)
         order: list[Expression] = [*map(Operand, self._names), *small, *numbers]
-        after = self._out + 1 + self._buffers
-        place_of = {each: place if place < self._out else place + after - self._out for place, each in enumerate(order)}
-        place_of |= {step: self._out + place for step, place in places.of_step.items() if step not in numbers}
+        self._out = len(order)
+        written = {step: self._out + place for step, place in places.of_step.items() if step not in numbers}
+        place_of = {each: place for place, each in enumerate(order)} | written
         self._calls = [
             (_function(problem, program, step), [place_of[argument] for argument in given], place_of[step])
             for step, given in program.arguments.items() if step not in numbers
@@ -230,10 +229,10 @@ class IntoPlan(RolePlan):
         size = aligned(self._spec.span_bytes)
         return [
             *[operands[name] for name in self._names],
-            out,
-            *[carve(workspace, place * size, self._spec) for place in range(self._buffers) if workspace is not None],
             *[empty(spec, out.device) for spec in self._small],
             *self._numbers,
+            out,
+            *[carve(workspace, place * size, self._spec) for place in range(self._buffers) if workspace is not None],
         ]
 
     def _run(self, values: list[Any]) -> Tensor:
