@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from backends.bound_right import objection_to
 from convwright import flags
 from convwright.backends.registry import backend
+from convwright.backends.torch_native import pointwise_into
 from convwright.backends.torch_native.row_functions import function_of
 from convwright.core.candidate import Candidate, Refusal
 from convwright.core.dtype import DType
@@ -178,6 +179,16 @@ def test_a_product_and_a_sum_in_channels_last_are_one_call(
     plan = next(each for each in plans(problem) if each.candidate.algorithm == "into")
     assert objection_to(plan, [Kind.NORMAL, Kind.INFINITY, Kind.NAN]) is None
     assert bool(found) is called
+
+
+def test_an_expression_is_prepared_once_and_not_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a network on a CPU many operands have new addresses in each run."""
+    problem = PointwiseProblem.parse('pointwise "relu(a * b + c) * a" mb2ic4ih3 tag:nhwc b:c c:c')
+    plan = next(each for each in plans(problem) if each.candidate.algorithm == "into")
+    a = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
+    b, c = torch.randn(1, 4, 1, 1), torch.randn(1, 4, 1, 1)
+    monkeypatch.setattr(pointwise_into, "steps", lambda expression: pytest.fail("prepared again"))
+    assert torch.equal(plan.compute({"a": a, "b": b, "c": c}), torch.relu(torch.addcmul(c, a, b)) * a)
 
 
 def test_functions_of_rows_write_where_they_are_told() -> None:
