@@ -26,7 +26,6 @@ from convwright.report.benchmarks.lines import Lines
 from convwright.settings import BUDGETS_US, Mode
 
 PATIENCE_S = 400.0
-_TIMES = (1, 2)  # of the mode's budget
 
 
 def answered(options: argparse.Namespace, question: Answer) -> Answer:
@@ -56,6 +55,7 @@ def answered(options: argparse.Namespace, question: Answer) -> Answer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["resnet50", "mobilenet_v3_large"])
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 2], help="of the mode's budget")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--dtype", choices=("fp16", "bf16", "fp32"), default="fp16")
@@ -68,7 +68,7 @@ def main() -> None:
         return
     lines = None if options.out is None else Lines(options.out)
     for model in options.models:
-        for times in _TIMES:
+        for times in options.times:
             line = one(model, times, options)
             if lines is not None:
                 lines.add(line)

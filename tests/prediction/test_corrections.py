@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from math import exp, isfinite
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,8 +17,11 @@ from convwright.core.dtype import Arithmetic
 from convwright.core.finding import Interval, Measurement
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
-from convwright.prediction.corrections import ESTIMATE, predictor_for
+from convwright.core.profiles import profile
+from convwright.prediction import models
+from convwright.prediction.corrections import ESTIMATE, Corrected, predictor_for
 from convwright.prediction.estimates import ESTIMATES
+from convwright.prediction.learned_times import LearnedTimes
 from convwright.settings import Mode
 from convwright.store.store import Store
 from convwright.tuning.budget import Budget
@@ -89,6 +95,21 @@ def _plain() -> tuple[object, ...]:
     return PROBLEM, "cudnn", "gemm", (), Arithmetic.FP32, 0, True, Source.RULE
 
 
+def test_the_learned_model_of_a_device_goes_before_its_findings(store: Store) -> None:
+    filled(store, 200)
+    assert isinstance(predictor_for(store, profile("h200")), LearnedTimes)
+    assert isinstance(predictor_for(store, CPU), Corrected)
+
+
+def test_without_a_readable_model_findings_are_used(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "findings.sqlite")) as store:
+        filled(store, 200)
+        broken = models.folder_beside(tmp_path / "findings.sqlite") / models.file_name(CPU)
+        broken.parent.mkdir()
+        broken.write_text("no model")
+        assert isinstance(predictor_for(store, CPU), Corrected)
+
+
 def test_more_findings_are_learnt_from_again(store: Store) -> None:
     filled(store, 30)
     before = predictor_for(store, CPU)
@@ -101,7 +122,8 @@ def test_the_order_follows_the_predictor(store: Store) -> None:
     filled(store, 200)
     slow, even = kernel("slow", 1, 20.0), kernel("even", 1, 30.0)
     assert by_promise([slow, even], CPU) == [slow, even]
-    assert by_promise([slow, even], CPU, predictor_for(store, CPU)) == [even, slow]
+    corrected = partial(predictor_for(store, CPU).predict_all, device=CPU)
+    assert by_promise([slow, even], CPU, corrected) == [even, slow]
 
 
 def test_what_takes_long_to_compile_comes_later_where_time_is_short() -> None:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import exp, inf, log, log2, sqrt
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,7 +21,9 @@ import torch
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.predictor import Prediction, Predictor
+from convwright.errors import BadInput
 from convwright.prediction.estimates import ERROR, ESTIMATES, around_leaf
+from convwright.prediction.models import served
 from convwright.store.store import Store
 
 # The condition of a measurement that holds its backend's estimate.
@@ -66,6 +69,23 @@ class Corrected:
 
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
+    """What ranks the kernels of a device: its learned model if there is one, else estimates that the store's findings
+    correct."""
+    return learned_model(store, device) or _corrected(store, device)
+
+
+def learned_model(store: Store, device: DeviceFacts) -> Predictor | None:
+    """The model of a device. Searches do without one that cannot be read."""
+    if find_spec("numpy") is None:
+        return None
+    try:
+        known = served(device, store.path)
+    except BadInput:
+        return None
+    return known.predictor if known.times is not None else None
+
+
+def _corrected(store: Store, device: DeviceFacts) -> Predictor:
     """A predictor learned from the store's findings for a device; estimates alone if there are few."""
     known = _learnt.setdefault(store, {})
     last = known.get(device.key)

@@ -9,13 +9,14 @@ from operator import itemgetter
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.predictor import Predictor
+from convwright.core.predictor import Prediction
 from convwright.prediction.estimates import ESTIMATES
 from convwright.prediction.physics import least_us, moved_bytes, times_idle
 from convwright.tuning.listing import spread
 
 # Sorts candidates, most promising first.
 Rank = Callable[[Sequence[Candidate]], list[Candidate]]
+Predict = Callable[[Sequence[Candidate]], list[Prediction | None]]
 
 # Each further configuration of an algorithm counts as slower by this share.
 _BEHIND = 1 / 6
@@ -26,13 +27,14 @@ _LEAST_WITHIN_US = 1e6
 def by_promise(
     listed: Sequence[Candidate],
     device: DeviceFacts,
-    predictor: Predictor = ESTIMATES,
+    predict: Predict | None = None,
     within_us: float = inf,
 ) -> list[Candidate]:
     """Sort by least time needed; ties keep their backends' order, after all others if their tiles are mostly idle.
-    Within a backend, candidates with predictions are sorted among themselves, fastest first.
+    Within a backend, kernels that are compiled are sorted among themselves by prediction, fastest first.
 
-    Candidates that take long to compile come later, especially if there is little time (``within_us``).
+    Candidates that take long to compile come later, especially if there is little time (``within_us``). Without
+    ``predict``, their backends' estimates count.
     """
 
     def need(candidate: Candidate) -> tuple[float, int, int]:
@@ -42,7 +44,9 @@ def by_promise(
         return 1 + candidate.leaf.compile_s * 1e6 / max(within_us, _LEAST_WITHIN_US)
 
     ordered, predicted = sorted(spread(listed), key=need), dict[str, list[tuple[float, Candidate]]]()
-    for candidate, prediction in zip(ordered, predictor.predict_all(ordered, device), strict=True):
+    kernels = [candidate for candidate in ordered if candidate.leaf.compiles]
+    predictions = predict(kernels) if predict is not None else ESTIMATES.predict_all(kernels, device)
+    for candidate, prediction in zip(kernels, predictions, strict=True):
         if prediction is not None:
             predicted.setdefault(candidate.leaf.backend, []).append(
                 (prediction.time_us.value * delay(candidate), candidate)

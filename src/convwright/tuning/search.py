@@ -13,7 +13,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import may_pass
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
-from convwright.core.predictor import Predictor
+from convwright.core.predictor import Prediction, Predictor
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
@@ -51,6 +51,7 @@ class Search:
     predictor: Predictor | None = None
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
+    _predicted: dict[Candidate, Prediction | None] = field(default_factory=dict, repr=False, compare=False)
 
     def offers(self, problem: Problem) -> list[Offer]:
         """The offers for a problem, or for one inside a rewrite; each is asked for once per search."""
@@ -61,8 +62,14 @@ class Search:
 
     def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
         """Most promising first."""
+        return by_promise(listed, self.device, self._predictions, self.budget.total_us or inf)
+
+    def _predictions(self, candidates: Sequence[Candidate]) -> list[Prediction | None]:
+        """Each candidate is predicted once per search."""
+        new = [each for each in candidates if each not in self._predicted]
         predictor = self.predictor or predictor_for(self.store, self.device)
-        return by_promise(listed, self.device, predictor, self.budget.total_us or inf)
+        self._predicted.update(zip(new, predictor.predict_all(new, self.device), strict=True))
+        return [self._predicted[each] for each in candidates]
 
     @property
     def is_open(self) -> bool:
