@@ -17,7 +17,7 @@ import numpy as np
 from numpy import float64
 from numpy.typing import NDArray
 
-from convwright.api.learning import read_observations
+from convwright.campaign.learning import read_observations
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
 from convwright.core.profiles import profile

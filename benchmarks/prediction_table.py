@@ -29,7 +29,7 @@ from numpy import bool_, int64
 from numpy.typing import NDArray
 
 from convwright import strict_json
-from convwright.api.learning import read_observations
+from convwright.campaign.learning import read_observations
 from convwright.core.candidate import Candidate
 from convwright.core.observation import Observation
 from convwright.core.problem import ConvProblem

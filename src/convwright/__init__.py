@@ -63,7 +63,7 @@ _HOMES = {
     "find": "convwright.api.finding",
     "Predictions": "convwright.api.predicting",
     "predict_sweep": "convwright.api.predicted_sweep",
-    "learn": "convwright.api.learning",
+    "learn": "convwright.campaign.learning",
     "show": "convwright.report.show",
     "why": "convwright.api.finding",
     "advise": "convwright.advising.advise",
@@ -120,7 +120,6 @@ if TYPE_CHECKING:
     from convwright.api.finding import find as find
     from convwright.api.finding import last_choice as last_choice
     from convwright.api.finding import why as why
-    from convwright.api.learning import learn as learn
     from convwright.api.plans import BoundPlan as BoundPlan
     from convwright.api.plans import plan as plan
     from convwright.api.posing import problem as problem
@@ -129,6 +128,7 @@ if TYPE_CHECKING:
     from convwright.api.tensor_plans import TensorPlan as TensorPlan
     from convwright.api.user_kernels import register_kernel as register_kernel
     from convwright.api.user_kernels import unregister_kernel as unregister_kernel
+    from convwright.campaign.learning import learn as learn
     from convwright.campaign.sample import sample as sample
     from convwright.core.device import DeviceFacts as DeviceFacts
     from convwright.core.direction import Direction as Direction

@@ -12,6 +12,7 @@ import torch
 import convwright as cw
 from convwright import strict_json
 from convwright.api.predicted_sweep import PredictedSweep, sweep_of
+from convwright.campaign import parquet
 from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy, Weights
 from convwright.errors import BadInput
@@ -106,6 +107,20 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere\.jsonl cannot be read as observations"):
         cw.learn(tmp_path / "nowhere.jsonl", device="h200")
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "kept.jsonl").write_bytes(b"\x93\xff\x00")
+    with pytest.raises(BadInput, match=r"kept\.jsonl cannot be read as observations"):
+        cw.learn(tmp_path / "kept.jsonl", device="h200")
+
+
+def test_a_table_of_observations_is_learned_from(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "kept.parquet"
+    parquet.write(lambda: observations()[:12], path)
+    with pytest.raises(BadInput, match="needs at least 100 measured candidates, got 12"):
+        cw.learn(path, device="h200")
 
 
 def test_unknown_devices_are_answered_with_the_known() -> None:

@@ -19,7 +19,7 @@ from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.prediction import models
-from convwright.prediction.corrections import ESTIMATE, Corrected, predictor_for
+from convwright.prediction.corrections import ESTIMATE, Corrected, kernel_times, predictor_for
 from convwright.prediction.estimates import ESTIMATES
 from convwright.prediction.learned_times import LearnedTimes
 from convwright.settings import Mode
@@ -97,7 +97,11 @@ def _plain() -> tuple[object, ...]:
 
 def test_the_learned_model_of_a_device_goes_before_its_findings(store: Store) -> None:
     filled(store, 200)
-    assert isinstance(predictor_for(store, profile("h200")), LearnedTimes)
+    h200 = profile("h200")
+    model = predictor_for(store, h200)
+    assert isinstance(model, LearnedTimes)
+    kernels = [kernel("direct", rows, 25.0) for rows in (1, 2, 4)]
+    assert kernel_times(store, h200, kernels) == model.roughly_us(kernels, h200)
     assert isinstance(predictor_for(store, CPU), Corrected)
 
 
@@ -122,7 +126,7 @@ def test_the_order_follows_the_predictor(store: Store) -> None:
     filled(store, 200)
     slow, even = kernel("slow", 1, 20.0), kernel("even", 1, 30.0)
     assert by_promise([slow, even], CPU) == [slow, even]
-    corrected = partial(predictor_for(store, CPU).predict_all, device=CPU)
+    corrected = partial(kernel_times, store, CPU)
     assert by_promise([slow, even], CPU, corrected) == [even, slow]
 
 

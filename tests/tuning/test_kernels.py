@@ -18,7 +18,6 @@ from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.predictor import Prediction
 from convwright.core.problem import ConvProblem
-from convwright.core.profiles import profile
 from convwright.core.tensor_spec import Layout
 from convwright.rewrites import REWRITES, rewrite
 from convwright.settings import Mode
@@ -27,7 +26,7 @@ from convwright.tuning import chains, kernels, listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import compile_queue
 from convwright.tuning.find import Findings, find
-from convwright.tuning.kernels import SearchKernels, compiling, most_in_series, worth_compiling
+from convwright.tuning.kernels import SearchKernels, compiling, worth_compiling
 from convwright.tuning.search import Search
 from tuning.made import CPU, PROBLEM, chosen, reasons
 from tuning.made_backend import COMPILING, Made, MadeCompiled, Way, offer, ways
@@ -196,10 +195,6 @@ def test_what_a_predictor_says_decides_what_comes_first(made: Made) -> None:
     listed = [kernel(i) for i in range(6)]
     assert worth_compiling(asked(predictor=Backwards()), listed, 0) == listed[::-1]
     assert chosen(search(Mode.QUICK, predictor=Backwards())) == FASTEST, "which is among the first four now"
-
-
-def test_a_model_of_the_device_needs_fewer_kernels_in_a_series() -> None:
-    assert most_in_series(replace(asked(), device=profile("h200"))) < most_in_series(asked())
 
 
 def test_nothing_is_compiled_for_parts_of_a_batch(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def learn(
     store: StorePath = None,
     observations: Annotated[
         Path | None,
-        typer.Option(help="A file of observations (.jsonl or .jsonl.gz), in place of the store's."),
+        typer.Option(help="A file of observations (.parquet, .jsonl or .jsonl.gz), in place of the store's."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -30,7 +30,7 @@ def learn(
 
     Prints the model's errors on problems that it had not seen.
     """
-    from convwright.api.learning import learn as fit
+    from convwright.campaign.learning import learn as fit
     from convwright.report.words.plain import as_json as strict_json
 
     learned = fit(observations, device=device, store=store, out=out)

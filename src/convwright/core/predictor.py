@@ -36,3 +36,8 @@ class Predictor(Protocol):
     def predict_all(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[Prediction | None]:
         """The predictions of many candidates, faster than one by one."""
         ...
+
+
+def expected_us(predictions: Sequence[Prediction | None]) -> list[float | None]:
+    """The times without their bounds."""
+    return [None if each is None else each.time_us.value for each in predictions]

@@ -20,9 +20,10 @@ import torch
 
 from convwright.core.candidate import Candidate
 from convwright.core.device import DeviceFacts
-from convwright.core.predictor import Prediction, Predictor
+from convwright.core.predictor import Prediction, Predictor, expected_us
 from convwright.errors import BadInput
 from convwright.prediction.estimates import ERROR, ESTIMATES, around_leaf
+from convwright.prediction.learned_times import LearnedTimes
 from convwright.prediction.models import served
 from convwright.store.store import Store
 
@@ -69,20 +70,27 @@ class Corrected:
 
 
 def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
-    """What ranks the kernels of a device: its learned model if there is one, else estimates that the store's findings
-    correct."""
-    return learned_model(store, device) or _corrected(store, device)
+    """The learned model of a device if there is one, else estimates that the store's findings correct."""
+    return _model_of(store, device) or _corrected(store, device)
 
 
-def learned_model(store: Store, device: DeviceFacts) -> Predictor | None:
-    """The model of a device. Searches do without one that cannot be read."""
+def kernel_times(store: Store, device: DeviceFacts, kernels: Sequence[Candidate]) -> list[float | None]:
+    """Times that sort kernels, by the same means."""
+    model = _model_of(store, device)
+    if model is not None:
+        return [*model.roughly_us(kernels, device)]
+    return expected_us(_corrected(store, device).predict_all(kernels, device))
+
+
+def _model_of(store: Store, device: DeviceFacts) -> LearnedTimes | None:
+    """The learned model of a device. Searches do without one that cannot be read."""
     if find_spec("numpy") is None:
         return None
     try:
         known = served(device, store.path)
     except BadInput:
         return None
-    return known.predictor if known.times is not None else None
+    return known.predictor if isinstance(known.predictor, LearnedTimes) else None
 
 
 def _corrected(store: Store, device: DeviceFacts) -> Predictor:

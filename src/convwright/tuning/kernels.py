@@ -16,18 +16,14 @@ from convwright.core.kinds.problem import Problem
 from convwright.core.plan import Compiles
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import Layout
-from convwright.prediction.corrections import learned_model
 from convwright.tuning import listing
 from convwright.tuning.budget import Budget
 from convwright.tuning.chains import chains
 from convwright.tuning.compile_queue import NO_THREAD, Priority, compile_queue, is_compiled_apart
 from convwright.tuning.search import Search
 
-# Numbers of kernels for a search that is too short to wait for compilers: in a call, and alone.
-_IN_CALL, _ALONE = 4, 8
-# The same in a series, without and with a model of the device. On 181 problems of an H200 the best of the first three
-# by estimates was 2.0 % slower than the best of all, the best of the first two by the model 0.6 %.
-_IN_SERIES, _IN_SERIES_BY_MODEL = 3, 2
+# Numbers of kernels for a search that is too short to wait for compilers: in a call, in a series, and alone.
+_IN_CALL, IN_SERIES, _ALONE = 4, 3, 8
 # A search with a smaller budget does not wait for compilers.
 _LONG_US = 1e6
 # Shares of a long search's budget: when the last compilation starts, and the longest waits for more and for the first.
@@ -181,13 +177,8 @@ def _for_a_short_search(
     begun = [] if in_call else [kernel for kernel in own if queue.is_wanted(kernel, search.device)]
     ranked = list(dict.fromkeys([*before, *begun, *own]))
     if in_call or begun:
-        return ranked[: _IN_CALL if in_call else max(most_in_series(search), len(begun))]
+        return ranked[: _IN_CALL if in_call else max(IN_SERIES, len(begun))]
     return ranked[: max(_IN_CALL, min(_ALONE, queue.most))]
-
-
-def most_in_series(search: Search) -> int:
-    """The number of kernels of a short search in a series."""
-    return _IN_SERIES if learned_model(search.store, search.device) is None else _IN_SERIES_BY_MODEL
 
 
 def worth_compiling(search: Search, direct: Iterable[Candidate], most_chains: int | None = None) -> list[Candidate]:

@@ -13,11 +13,11 @@ from convwright.core.device import DeviceFacts
 from convwright.core.finding import may_pass
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy
-from convwright.core.predictor import Prediction, Predictor
+from convwright.core.predictor import Predictor, expected_us
 from convwright.errors import BadInput
 from convwright.measuring.energy import counter_of
 from convwright.measuring.hardware.machine import free_memory_bytes
-from convwright.prediction.corrections import predictor_for
+from convwright.prediction.corrections import kernel_times
 from convwright.rewrites import REWRITES
 from convwright.settings import Mode, Trust
 from convwright.store.store import Store
@@ -51,7 +51,6 @@ class Search:
     predictor: Predictor | None = None
     follows_memory: bool = False
     _listed: dict[tuple[Problem, Policy], list[Offer]] = field(default_factory=dict, repr=False, compare=False)
-    _predicted: dict[Candidate, Prediction | None] = field(default_factory=dict, repr=False, compare=False)
 
     def offers(self, problem: Problem) -> list[Offer]:
         """The offers for a problem, or for one inside a rewrite; each is asked for once per search."""
@@ -62,14 +61,12 @@ class Search:
 
     def ranked(self, listed: Sequence[Candidate]) -> list[Candidate]:
         """Most promising first."""
-        return by_promise(listed, self.device, self._predictions, self.budget.total_us or inf)
+        return by_promise(listed, self.device, self._kernel_times, self.budget.total_us or inf)
 
-    def _predictions(self, candidates: Sequence[Candidate]) -> list[Prediction | None]:
-        """Each candidate is predicted once per search."""
-        new = [each for each in candidates if each not in self._predicted]
-        predictor = self.predictor or predictor_for(self.store, self.device)
-        self._predicted.update(zip(new, predictor.predict_all(new, self.device), strict=True))
-        return [self._predicted[each] for each in candidates]
+    def _kernel_times(self, kernels: Sequence[Candidate]) -> list[float | None]:
+        if self.predictor is None:
+            return kernel_times(self.store, self.device, kernels)
+        return expected_us(self.predictor.predict_all(kernels, self.device))
 
     @property
     def is_open(self) -> bool:

@@ -15,11 +15,11 @@ from convwright.settings import BUDGETS_US, Mode
 from convwright.store.store import Store
 from convwright.tuning.budget import Budget
 from convwright.tuning.compile_queue import Priority, compile_queue
-from convwright.tuning.kernels import WAITED_S, likely, most_in_series
+from convwright.tuning.kernels import IN_SERIES, WAITED_S, likely
 from convwright.tuning.search import search_for
 
-# How many kernels per problem of a full search, and for how many problems after the current one.
-_MOST_IN_FULL, _PROBLEMS = 12, 12
+# How many kernels per problem, and for how many problems after the current one.
+_MOST, _PROBLEMS = {Mode.QUICK: IN_SERIES, Mode.FULL: 12}, 12
 # With fewer processors, compilers would disturb the timing.
 _FEWEST_PROCESSORS = 4
 
@@ -65,14 +65,13 @@ class Upcoming:
         self._want(self._order[place : place + 1 + _PROBLEMS])
 
     def _want(self, problems: Iterable[Problem]) -> None:
-        if self._mode not in (Mode.QUICK, Mode.FULL) or not self._device.present or processors() < _FEWEST_PROCESSORS:
+        if self._mode not in _MOST or not self._device.present or processors() < _FEWEST_PROCESSORS:
             return
         for each in problems:
             if each not in self._wanted:
                 search = search_for(each, self._device, self._policy, self._mode, self._store, Budget(self._budget_us))
                 was_searched = search.recall().is_settled(self._mode)
-                most = _MOST_IN_FULL if self._mode is Mode.FULL else most_in_series(search)
-                kernels = self._wanted[each] = [] if was_searched else likely(search)[:most]
+                kernels = self._wanted[each] = [] if was_searched else likely(search)[: _MOST[self._mode]]
                 compile_queue().want(kernels, self._device, Priority.NEXT, loads=False)
 
     def _first_ready(self, problems: Sequence[Problem]) -> Problem:

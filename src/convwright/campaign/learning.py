@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from convwright import strict_json
+from convwright.campaign import parquet
 from convwright.core.device import DeviceFacts
 from convwright.core.observation import Observation
 from convwright.errors import BadInput
@@ -27,9 +28,10 @@ def learn(
 ) -> Learned:
     """A model of a device's times, and a report of its errors on problems that it had not seen.
 
-    ``observations`` are records, or a file with one JSON record in each line (which may end in .gz). The default is the
-    records that ``sample`` and searches have put into ``store``. The model is written to the .npz file ``out``. By
-    default it is put beside the store, where ``predict`` and the modes "predict" and "predict-top" look for it.
+    ``observations`` are records, or a file of them: Parquet as ``sample export`` writes it, or one JSON record in each
+    line (which may end in .gz). The default is the records that ``sample`` and searches have put into ``store``. The
+    model is written to the .npz file ``out``. By default it is put beside the store, where ``predict`` and the modes
+    "predict" and "predict-top" look for it.
 
     Learning needs scikit-learn (``convwright[predict]``); predicting needs only numpy.
     """
@@ -52,12 +54,15 @@ def learn(
 
 
 def read_observations(path: Path) -> Iterator[Observation]:
-    """The observations of a file, one a line."""
+    """The observations of a file: Parquet, or JSON with one in each line."""
+    if path.suffix == parquet.SUFFIX:
+        yield from parquet.read(path)
+        return
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for number, line in enumerate(lines, 1):
                 yield _observation(line, path, number)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as observations: {error}") from error
 
 
