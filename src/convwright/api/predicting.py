@@ -132,7 +132,7 @@ def predict(
         chosen = served(facts, kept.path, model)
     candidates, refusals = everything(posed, facts, asked, chosen.predictor)
     rows = predicted(candidates, facts, asked, chosen.predictor)
-    verdicts = choose_predicted(rows, own_of(rows, asked), asked)
+    verdicts = choose_predicted(rows, own_of(rows), asked)
     return Predictions(posed, facts, asked, verdicts, tuple(refusals), chosen)
 
 

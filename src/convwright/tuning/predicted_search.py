@@ -25,7 +25,7 @@ def by_prediction(search: Search) -> Findings:
     mode."""
     search = replace(search, mode=Mode.PREDICT)
     rows, known, refused = _rows(search)
-    verdicts = choose_predicted(rows, own_of(rows, search.policy), search.policy, careful=search.device.present)
+    verdicts = choose_predicted(rows, own_of(rows), search.policy, careful=search.device.present)
     if verdicts and verdicts[0].won:
         search.recall().record_prediction(verdicts[0].predicted.candidate)
     own = baseline_of([row.candidate for row in rows], search.policy)
@@ -40,9 +40,7 @@ def by_prediction(search: Search) -> Findings:
 def eager_choice(found: Findings, extra_us: Callable[[Candidate], float] | None) -> Finding | None:
     """The choice of an eager call by prediction, which counts a candidate's additional host time."""
     rows = list((found.predictions or {}).values())
-    verdicts = choose_predicted(
-        rows, own_of(rows, found.policy), found.policy, extra_us=extra_us, careful=found.device.present
-    )
+    verdicts = choose_predicted(rows, own_of(rows), found.policy, extra_us=extra_us, careful=found.device.present)
     won = verdicts[0].predicted.candidate if verdicts and verdicts[0].won else None
     return next((each.finding for each in found.verdicts if each.finding.candidate == won), None)
 

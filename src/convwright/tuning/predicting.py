@@ -74,7 +74,7 @@ def predicted(
     ]  # fmt: skip
 
 
-def own_of(rows: Iterable[Predicted], policy: Policy) -> Predicted | None:
+def own_of(rows: Iterable[Predicted]) -> Predicted | None:
     """PyTorch's own call under its current flags."""
     own = (row for row in rows if is_torch(row.candidate) and row.candidate.inner is None)
     return next((each for each in own if each.objection is None), None)
