@@ -36,7 +36,7 @@ from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.prediction.domain import fit_domain
 from convwright.prediction.error_report import error_report
-from convwright.prediction.features import algorithm_columns, features, vocabulary
+from convwright.prediction.features import algorithm_columns, features, part_columns, vocabulary
 from convwright.prediction.folds import fold_of
 from convwright.prediction.learning import balanced, groups_of, samples, settings_for
 from convwright.prediction.time_model import fit_correction
@@ -104,6 +104,7 @@ def _ours(fitted: Rows, asked: Rows) -> Column:
         np.log(fitted.measured_us / known.physics_us),
         settings=settings_for(len(known.rows)),
         apart=algorithm_columns(known.names),
+        terms=part_columns(known.names),
     )
     return correction.times(asked.features.rows, asked.features.physics_us)
 

@@ -12,9 +12,11 @@ from convwright.core.candidate import Candidate
 from convwright.core.observation import Outcome
 from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
-from convwright.prediction import models
+from convwright.prediction import models, time_model
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.breakdown import breakdown
+from convwright.prediction.features import PARTS, vocabulary
+from convwright.prediction.learned_rates import LearnedRates
 from convwright.prediction.learning import MOST_OF_AN_ORIGIN, Learned, balanced, learn, samples
 from convwright.prediction.models import Origin, served
 from prediction.made_observations import DEVICE, FAST, candidates, doubtful, law, observations, observed
@@ -42,6 +44,14 @@ def test_problems_that_it_has_not_seen_are_predicted(learned: Learned) -> None:
     ]
     assert np.mean(held) > 0.8
     assert np.mean([each is not None and each.in_domain for each in predictions]) > 0.8
+
+
+def test_rates_of_the_parts_are_learned_from_many_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_model, "_MANY", 100)
+    rates = learn(observations(), DEVICE, tried=1).model.correction.rough
+    assert isinstance(rates, LearnedRates)
+    names = vocabulary(each.candidate for each in observations())
+    assert [names[term] for term in rates.terms] == ["log physics", *(f"log {part}" for part in PARTS)]
 
 
 def test_its_report_says_the_same(learned: Learned) -> None:

@@ -38,6 +38,13 @@ def test_scatter_is_not_followed() -> None:
     assert np.abs(fit_smooth_correction(rows, scattered).predict(unseen) - smooth(unseen)).mean() < 0.12
 
 
+def test_a_few_wrong_targets_are_not_followed() -> None:
+    rows, unseen = drawn(200), drawn(300, seed=1)
+    wrong = smooth(rows)
+    wrong[::20] += 4
+    assert np.abs(fit_smooth_correction(rows, wrong).predict(unseen) - smooth(unseen)).mean() < 0.06
+
+
 def test_features_that_say_nothing_hardly_count() -> None:
     """Twenty of them, among which two matter."""
     random = np.random.default_rng(3)

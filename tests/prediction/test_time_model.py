@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from convwright.errors import BadInput
-from convwright.prediction.boosted_trees import TreeSettings
+from convwright.prediction import time_model
+from convwright.prediction.boosted_trees import BoostedTrees, TreeSettings
+from convwright.prediction.learned_rates import LearnedRates
 from convwright.prediction.time_model import TimeModel, fit_time_model
 from prediction.made_times import NAMES, Times, times
 
@@ -58,6 +60,15 @@ def test_rows_of_one_problem_do_not_predict_each_other() -> None:
     twice = Times(*(np.repeat(each, 2, axis=0) for each in once))
     together, apart = fitted(twice, np.repeat(np.arange(120), 2)), fitted(twice)
     assert together.error.mape > 1.15 * apart.error.mape
+
+
+def test_many_rows_with_parts_learn_rates_and_others_learn_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_model, "_MANY", 100)
+    for rows, terms, kind in ((99, (0, 1), BoostedTrees), (100, (0, 1), LearnedRates), (100, (), BoostedTrees)):
+        made = times(rows)
+        ratios = np.log(made.measured_us / made.physics_us)
+        fitted = time_model.fit_correction(made.features, ratios, settings=FEW_TREES, apart=(), terms=terms)
+        assert isinstance(fitted.rough, kind)
 
 
 def test_a_larger_fit_holds_out_one_fold() -> None:

@@ -12,6 +12,7 @@ import pytest
 from convwright import strict_json
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
+from convwright.prediction.learned_rates import fit_learned_rates
 from convwright.prediction.time_model import TimeModel, fit_time_model
 from convwright.prediction.time_model_file import load, save
 from prediction.made_times import NAMES, times
@@ -31,6 +32,18 @@ def test_it_comes_back_as_it_was(model: TimeModel, tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
     assert (again.device, again.features, again.versions) == ("H200", NAMES, {"cudnn": "9.19"})
     assert (again.error, again.rows, again.intervals) == (model.error, 60, model.intervals)
+
+
+def test_learned_rates_come_back_as_they_were(model: TimeModel, tmp_path: Path) -> None:
+    made = times(60)
+    rates = fit_learned_rates(made.features, np.log(made.measured_us / made.physics_us), (0, 1, 2))
+    with_rates = replace(model, correction=replace(model.correction, rough=rates))
+    save(with_rates, tmp_path / "m")
+    again, unseen = load(tmp_path / "m"), times(40, seed=1)
+    np.testing.assert_array_equal(again.predict(*unseen[:2]).value_us, with_rates.predict(*unseen[:2]).value_us)
+    changed(tmp_path / "m", **{"rates.bias": None})
+    with pytest.raises(BadInput, match="learned rates need the arrays"):
+        load(tmp_path / "m")
 
 
 def test_intervals_without_bounds_come_back(model: TimeModel, tmp_path: Path) -> None:
@@ -88,5 +101,5 @@ def test_a_header_about_other_arrays_is_refused(model: TimeModel, tmp_path: Path
     with np.load(tmp_path / "m") as file:
         said = strict_json.loads(file["header"].tobytes())
     changed(tmp_path / "m", header=header(strict_json.dumps(said | {"features": ["one"]})))
-    with pytest.raises(BadInput, match="1 names of features, trees of 3, a smooth function of 3, a domain of 3"):
+    with pytest.raises(BadInput, match="1 names of features, trees or rates of 3, a smooth function of 3, a domain"):
         load(tmp_path / "m")

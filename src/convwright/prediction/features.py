@@ -92,6 +92,11 @@ def algorithm_columns(names: Sequence[str]) -> tuple[int, ...]:
     return tuple(index for index, name in enumerate(names) if name.startswith(ALGORITHM))
 
 
+def part_columns(names: Sequence[str]) -> tuple[int, ...]:
+    """The columns, among features with these names, of the physical estimate and of each of ``PARTS``."""
+    return tuple(names.index(name) for name in ("log physics", *(f"log {part}" for part in PARTS)))
+
+
 def check_names(names: Sequence[str], path: str) -> None:
     """Refuse the feature names of a model from another version, whose rows were different."""
     words = (ALGORITHM, REWRITE, SETTING)

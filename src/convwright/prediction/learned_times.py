@@ -38,14 +38,13 @@ class LearnedTimes:
         return [self._prediction(*each) for each in zip(*(column.tolist() for column in columns), watts, strict=True)]
 
     def roughly_us(self, candidates: Sequence[Candidate], device: DeviceFacts) -> list[float]:
-        """Times by trees alone, which sort candidates as well as predictions do. They take 2 to 4 ms for the kernels of
-        a problem, predictions take 10 to 40."""
+        """Times without the smooth function, whose matrix products take most of the time of a prediction."""
         import numpy as np
 
         if not candidates:
             return []
         found = features(candidates, device, self.times.features)
-        times: list[float] = (found.physics_us * np.exp(self.times.correction.trees.predict(found.rows))).tolist()
+        times: list[float] = (found.physics_us * np.exp(self.times.correction.rough.predict(found.rows))).tolist()
         return times
 
     def _prediction(

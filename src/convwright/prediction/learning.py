@@ -17,7 +17,7 @@ from convwright.core.problem import ConvProblem
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.error_report import ErrorReport, error_report
-from convwright.prediction.features import Features, algorithm_columns, features, vocabulary
+from convwright.prediction.features import Features, algorithm_columns, features, part_columns, vocabulary
 from convwright.prediction.learned_times import LearnedTimes
 from convwright.prediction.origins import origin_of
 from convwright.prediction.power_model import FEWEST_POWERS, PowerModel, fit_power_model
@@ -125,10 +125,12 @@ def learn(
     names = vocabulary(known.candidates)
     found = features(known.candidates, device, names)
     given, apart = (found.rows, found.physics_us, known.measured_us, groups), algorithm_columns(names)
-    unseen = unseen_times(*given, settings=settings, tried=tried, apart=apart)
+    terms = part_columns(names)
+    unseen = unseen_times(*given, settings=settings, tried=tried, apart=apart, terms=terms)
     times = fit_time_model(
-        *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen, apart=apart
-    )
+        *given, device=device.key, names=names, versions=versions, settings=settings, unseen_us=unseen, apart=apart,
+        terms=terms,
+    )  # fmt: skip
     report = error_report(known.candidates, unseen, known.measured_us, groups)
     return Learned(LearnedTimes(times, _power(found, known, unseen, groups, device)), report)
 

@@ -49,10 +49,11 @@ class Served:
                 "No model was learned of this device: times follow from its data sheet, and a measured time may differ "
                 "by a factor of four."
             )
-        error = self.times.error
+        error, other = self.times.error, self.times.versions.get("reference")
+        transferred = "" if other is None else f", transferred from {other}"
         return (
-            f"Times are predicted by a {self.origin} model of {self.times.rows:,} measured candidates, which was off "
-            f"by {error.median:.0%} (median) and {error.mape:.0%} (mean) on problems that it had not seen."
+            f"Times are predicted by a {self.origin} model of {self.times.rows:,} measured candidates{transferred}, "
+            f"which was off by {error.median:.0%} (median) and {error.mape:.0%} (mean) on problems that it had not seen."
         )
 
 
@@ -60,7 +61,7 @@ def served(device: DeviceFacts, store: Path | None = None, model: Path | str | N
     """The model for a device: ``model``, else the one beside the file ``store``, else a shipped one, else none.
 
     >>> from convwright.core.profiles import profile
-    >>> served(profile("h200")).origin, served(profile("h100")).origin
+    >>> served(profile("h100")).origin, served(profile("a100")).origin
     (<Origin.SHIPPED: 'shipped'>, <Origin.DATA_SHEET: 'data sheet'>)
     """
     if model is not None:

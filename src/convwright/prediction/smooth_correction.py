@@ -31,6 +31,8 @@ _MOST, _OF_ALL = 4000, 1500
 # Features that count less than this share of the most important one are left out.
 _LEAST_SHARE = 0.01
 _AT_ONCE = 2048
+# A target with this error, when the others of its kind predict its logarithm, counts half.
+_LARGE_ERROR = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +142,7 @@ def fit_smooth_correction(
         mean = float(np.median(targets[of_kind])) if len(of_kind) else 0.0
         own = scaled[of_kind].astype(np.float64)
         alike = likeness(own, own, learned.linear)
-        weights.append(np.linalg.solve(alike + learned.scatter * np.eye(len(of_kind)), targets[of_kind] - mean))
+        weights.append(_weights(alike, learned.scatter, targets[of_kind] - mean))
         picked.append(of_kind)
         means.append(mean)
     starts = np.cumsum([0, *map(len, picked)]).astype(np.int32)
@@ -148,6 +150,16 @@ def fit_smooth_correction(
         rows.shape[1], columns, centre[columns], deviation[columns], learned.scale[columns], places, starts,
         scaled[np.concatenate(picked)], np.concatenate(weights), np.array(means), learned.linear,
     )  # fmt: skip
+
+
+def _weights(alike: NDArray[float64], scatter: float, targets: NDArray[float64]) -> NDArray[Any]:
+    """The weights of references. A target that all others predict badly counts less: it scatters more."""
+    import numpy as np
+
+    inverse = np.linalg.inv(alike + scatter * np.eye(len(targets)))
+    off = inverse @ targets / inverse.diagonal()
+    scatters = scatter * (1 + (off / _LARGE_ERROR) ** 2)
+    return np.linalg.solve(alike + np.diag(scatters), targets)
 
 
 def _references(kinds: NDArray[Any], kind: int, random: Any) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """A learned model of one device's times: physics, then a correction, with intervals and a domain.
 
-Trees and a smooth function learn ``log(measured / physics)`` from features, and their results are averaged: an error of
-6.5 % on problems of a T4 with 300 known, where each alone has 6.9 %. A row is a pair of features and a physical
+Two functions learn ``log(measured / physics)`` from features, and their results are averaged. One is smooth. The other
+consists of learned rates, or of trees where rows are few or have no parts. A row is a pair of features and a physical
 estimate, which the caller provides.
 """
 
@@ -17,6 +17,7 @@ from convwright.prediction.boosted_trees import BoostedTrees, TreeSettings, fit_
 from convwright.prediction.domain import Domain, fit_domain
 from convwright.prediction.folds import fold_of
 from convwright.prediction.intervals import ConformalIntervals, calibrate
+from convwright.prediction.learned_rates import LearnedRates, fit_learned_rates
 from convwright.prediction.smooth_correction import SmoothCorrection, fit_smooth_correction
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ SCHEMA = "convwright time model 2"
 FOLDS = 5
 # From this many rows one of the five folds measures the error well enough; the others would cost minutes.
 _MANY = 2000
-# On 25,000 candidates of an H200 the median error is 16.9 % with the smooth function alone and 21.5 % with trees alone;
-# the mean error is 31.5, 35.2 and, with both, 28.6 %.
+# On 24,459 candidates of an H200 the median error is 16.0 % with the smooth function alone, 16.8 % with rates alone,
+# 15.0 % with both and 17.3 % with the smooth function and trees; the mean error is 29.6, 30.5, 27.2 and 29.3 %.
 _SHARE_OF_SMOOTH = 0.6
 _FEW_ROWS = TreeSettings()
 _MANY_ROWS = TreeSettings(
@@ -59,17 +60,17 @@ class MeasuredError(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """The logarithm of measured by physical time, as the mean of ``trees`` and ``smooth``."""
+    """The logarithm of measured by physical time, as the mean of ``rough`` and ``smooth``."""
 
-    trees: BoostedTrees
+    rough: BoostedTrees | LearnedRates
     smooth: SmoothCorrection
 
     def times(self, features: NDArray[float64], physics_us: NDArray[float64]) -> NDArray[float64]:
         """Physical estimates, corrected."""
         import numpy as np
 
-        trees, smooth = self.trees.predict(features), self.smooth.predict(features)
-        logarithms = (1 - _SHARE_OF_SMOOTH) * trees + _SHARE_OF_SMOOTH * smooth
+        rough, smooth = self.rough.predict(features), self.smooth.predict(features)
+        logarithms = (1 - _SHARE_OF_SMOOTH) * rough + _SHARE_OF_SMOOTH * smooth
         times: NDArray[float64] = physics_us * np.exp(logarithms)
         return times
 
@@ -109,10 +110,11 @@ def fit_time_model(
     tried: int | None = None,
     unseen_us: NDArray[float64] | None = None,
     apart: Sequence[int] = (),
+    terms: Sequence[int] = (),
 ) -> TimeModel:
     """A model of one device. ``groups`` names the problem of each row; cross-validation keeps the rows of a problem
     together. Without it every row is a problem of its own. In the smooth function, rows affect each other only if the
-    same of the features ``apart`` is not 0.
+    same of the features ``apart`` is not 0. ``terms`` are the features of ``LearnedRates.terms``, if there are any.
 
     ``unseen_us`` is the result of ``unseen_times`` for the same rows, if the caller has it; otherwise ``tried`` folds
     are held out."""
@@ -122,14 +124,16 @@ def fit_time_model(
     _check(features, physics_us, measured_us, groups, names)
     settings = settings_for(len(measured_us)) if settings is None else settings
     if unseen_us is None:
-        unseen_us = unseen_times(features, physics_us, measured_us, groups, settings=settings, tried=tried, apart=apart)
+        unseen_us = unseen_times(
+            features, physics_us, measured_us, groups, settings=settings, tried=tried, apart=apart, terms=terms
+        )
     known = np.isfinite(unseen_us)
     off = np.abs(unseen_us[known] / measured_us[known] - 1)
     held_out = len(np.unique(fold_of(groups, FOLDS)[known]))
     return TimeModel(
         device,
         tuple(names),
-        fit_correction(features, np.log(measured_us / physics_us), settings=settings, apart=apart),
+        fit_correction(features, np.log(measured_us / physics_us), settings=settings, apart=apart, terms=terms),
         calibrate(unseen_us[known], measured_us[known], coverage=coverage),
         fit_domain(features, groups, false_alarms=false_alarms),
         MeasuredError(int(known.sum()), FOLDS, held_out, float(off.mean()), float(np.median(off))),
@@ -147,6 +151,7 @@ def unseen_times(
     settings: TreeSettings,
     tried: int | None = None,
     apart: Sequence[int] = (),
+    terms: Sequence[int] = (),
 ) -> NDArray[float64]:
     """The prediction for each row of the first ``tried`` folds by models of the other folds; NaN for other rows. By
     default all folds are held out if rows are few, and the first alone if they are many."""
@@ -156,7 +161,7 @@ def unseen_times(
     targets, unseen = np.log(measured_us / physics_us), np.full(len(measured_us), np.nan)
     for each in range((FOLDS if len(measured_us) < _MANY else 1) if tried is None else tried):
         out = fold == each
-        fitted = fit_correction(features[~out], targets[~out], settings=settings, apart=apart)
+        fitted = fit_correction(features[~out], targets[~out], settings=settings, apart=apart, terms=terms)
         unseen[out] = fitted.times(features[out], physics_us[out])
     return unseen
 
@@ -167,10 +172,20 @@ def settings_for(rows: int) -> TreeSettings:
 
 
 def fit_correction(
-    features: NDArray[float64], targets: NDArray[float64], *, settings: TreeSettings, apart: Sequence[int]
+    features: NDArray[float64],
+    targets: NDArray[float64],
+    *,
+    settings: TreeSettings,
+    apart: Sequence[int],
+    terms: Sequence[int] = (),
 ) -> Correction:
-    """A correction of physical estimates; ``targets`` are the logarithms of their errors."""
-    return Correction(fit_boosted_trees(features, targets, settings), fit_smooth_correction(features, targets, apart))
+    """A correction of physical estimates; ``targets`` are the logarithms of their errors. If rows are many and have
+    ``terms``, rates are learned instead of trees."""
+    has_rates = len(terms) > 0 and len(targets) >= _MANY
+    return Correction(
+        fit_learned_rates(features, targets, terms) if has_rates else fit_boosted_trees(features, targets, settings),
+        fit_smooth_correction(features, targets, apart),
+    )
 
 
 def _check(

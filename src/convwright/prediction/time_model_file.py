@@ -12,20 +12,21 @@ from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import BoostedTrees
 from convwright.prediction.domain import Domain
 from convwright.prediction.intervals import ConformalIntervals
+from convwright.prediction.learned_rates import LearnedRates
 from convwright.prediction.smooth_correction import SmoothCorrection
 from convwright.prediction.time_model import SCHEMA, Correction, MeasuredError, TimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HEADER, _TREES, _SMOOTH, _DOMAIN = "header", "trees.", "smooth.", "domain."
+_HEADER, _TREES, _RATES, _SMOOTH, _DOMAIN = "header", "trees.", "rates.", "smooth.", "domain."
 
 
 def save(model: TimeModel, path: Path | str) -> None:
     """Write one .npz file under exactly this name."""
     import numpy as np
 
-    trees, smooth = model.correction.trees, model.correction.smooth
+    rough, smooth = model.correction.rough, model.correction.smooth
     header = {
         "schema": SCHEMA,
         "device": model.device,
@@ -34,11 +35,12 @@ def save(model: TimeModel, path: Path | str) -> None:
         "rows": model.rows,
         "error": asdict(model.error),
         "intervals": model.intervals.to_json(),
-        "trees": trees.to_json(),
+        "trees": rough.to_json() if isinstance(rough, BoostedTrees) else None,
         "smooth": smooth.to_json(),
         "domain": model.domain.to_json(),
     }
-    arrays = {_TREES + name: array for name, array in trees.to_arrays().items()}
+    prefix = _TREES if isinstance(rough, BoostedTrees) else _RATES
+    arrays = {prefix + name: array for name, array in rough.to_arrays().items()}
     arrays |= {_SMOOTH + name: array for name, array in smooth.to_arrays().items()}
     arrays |= {_DOMAIN + name: array for name, array in model.domain.to_arrays().items()}
     arrays[_HEADER] = np.frombuffer(strict_json.dumps(header).encode(), dtype=np.uint8)
@@ -70,7 +72,9 @@ def load(path: Path | str) -> TimeModel:
         str(device),
         features,
         Correction(
-            BoostedTrees.from_arrays(_under(arrays, _TREES), trees),
+            LearnedRates.from_arrays(_under(arrays, _RATES))
+            if trees is None
+            else BoostedTrees.from_arrays(_under(arrays, _TREES), trees),
             SmoothCorrection.from_arrays(_under(arrays, _SMOOTH), smooth),
         ),
         ConformalIntervals.from_json(intervals),
@@ -80,7 +84,7 @@ def load(path: Path | str) -> TimeModel:
         versions,
     )
     read = {
-        "trees": model.correction.trees.features, "a smooth function": model.correction.smooth.features,
+        "trees or rates": model.correction.rough.features, "a smooth function": model.correction.smooth.features,
         "a domain": len(model.domain.centre),
     }  # fmt: skip
     if set(read.values()) != {len(features)}:
