@@ -42,6 +42,31 @@ def test_findings_and_searches_come_back_and_give_way(place: str) -> None:
         assert set(store.findings(PROBLEM, DEVICE)) == {"cudnn/gemm"}
 
 
+def test_the_state_of_a_problem_changes_with_its_findings_and_its_quarantine(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(place) as store:
+        seen = [store.state(PROBLEM, DEVICE)]
+        for change in (
+            lambda: record(store),
+            lambda: store.record(PROBLEM, DEVICE, "cudnn/gemm", "cudnn 9.19", None, "it failed"),
+            lambda: store.record(PROBLEM, DEVICE, "cudnn/gemm", "cudnn 9.20", None, "it failed"),
+            lambda: store.record(PROBLEM, DEVICE, "cudnn/gemm", "cudnn 9.20", MEASUREMENT, None),
+            lambda: store.forget(PROBLEM, DEVICE, ["cudnn/gemm"]),
+        ):
+            change()
+            seen.append(store.state(PROBLEM, DEVICE))
+        for problem, device in ((PROBLEM, "A100"), ("another problem", DEVICE)):
+            store.record(problem, device, "torch/default", "1", None, "it failed")
+        assert store.state(PROBLEM, DEVICE) == seen[-1]
+        with store.trying(PROBLEM, DEVICE, "cudnn/fft", "1"):
+            assert store.state(PROBLEM, DEVICE) == seen[-1], "this process still lives"
+            monkeypatch.setattr("convwright.process.Process.is_alive", lambda self: False)
+            seen.append(store.state(PROBLEM, DEVICE))
+    assert len({*seen}) == len(seen) - 1, "the second finding is gone again"
+    assert seen[1] == seen[5]
+
+
 def test_plans_and_facts_come_back_and_give_way(place: str) -> None:
     with Store.open(place) as store:
         for body in ("old", "new"):

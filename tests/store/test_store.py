@@ -267,3 +267,12 @@ def test_several_processes_that_meet_a_corrupt_file_replace_it_once(path: Path) 
         expected = {f"writer-{i}/{j}" for i in range(4) for j in range(20)}
         assert set(store.findings("problem", "device")) == expected
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+
+
+def test_findings_whose_state_is_asked_for_are_in_use(path: Path) -> None:
+    with Store.open(path) as store:
+        record(store)
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("UPDATE finding SET created = 1")
+        store.state(PROBLEM, DEVICE)
+        assert store.prune(older_than_s=3600.0) == 0

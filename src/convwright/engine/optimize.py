@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -17,10 +19,13 @@ from convwright.engine.beside_model import beside_model
 from convwright.engine.blueprint import Blueprint
 from convwright.engine.buckets.bucketed import BucketedEngine, planned_in_buckets
 from convwright.engine.buckets.buckets import Bucket
+from convwright.engine.decision import Decision
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import NotExported, exported
 from convwright.engine.export.inputs import check_evaluates, inputs_of, policy_of
 from convwright.engine.in_place import fastest_in_place
+from convwright.engine.inspecting.explained import disturbed
+from convwright.engine.network import Network
 from convwright.engine.origin import Origin
 from convwright.engine.partial import PartialEngine, has_parts, planned_in_parts
 from convwright.engine.planned_engine import PlannedEngine
@@ -28,11 +33,14 @@ from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.memory_budget import checked
 from convwright.engine.planning.planned import Planner
+from convwright.engine.planning.searched_times import SearchedTimes
+from convwright.engine.planning.times import TimeSource
 from convwright.engine.precision.asked import Asked
 from convwright.engine.precision.lowering import Lowering, Precision, lowered
 from convwright.engine.predicting import planned_engine
 from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, Refused
+from convwright.measuring.compare import Outcome
 from convwright.measuring.hardware.machine import device_facts
 from convwright.naming import one_of
 from convwright.option_names import ModeName, OnFailureName, PrecisionName
@@ -195,34 +203,54 @@ def _planned(
     origin = Origin.of(captured, model)
     network = origin.network(model)
 
-    def planner(lowering: Lowering, policy: Policy) -> Planner:
+    def in_types(lowering: Lowering) -> Network:
+        return lowered(network, lowering.dtypes).network
+
+    def planner(net: Network, lowering: Lowering, policy: Policy, times: TimeSource | None = None) -> Planner:
         return Planner(
-            lowered(network, lowering.dtypes).network, facts, policy, mode=mode, store=store, tf32=lowering.tf32,
-            memory_budget=memory_budget, progress=lambda what, done, of: tell(done, of, what),
+            net, facts, policy, mode=mode, store=store, tf32=lowering.tf32, memory_budget=memory_budget,
+            progress=lambda what, done, of: tell(done, of, what), times=times,
         )  # fmt: skip
 
-    def engine(lowering: Lowering, policy: Policy) -> Engine:
-        planned, own = planner(lowering, policy), replace(origin, lowering=lowering)
+    def cheapest(net: Network, lowering: Lowering, policy: Policy) -> Assignment:
+        return planner(net, lowering, policy).assignment(Costs())
 
-        def ready(assignment: Assignment) -> Engine:
-            net = planned.network
-            made = Blueprint(assignment, net.constants, captured.structure, lambda: own, net.graph)
-            return Engine(made, facts, on_failure)
-
-        if measures_nothing:
-            return ready(planned.assignment(Costs()))
-        return fastest_in_place(planned, ready, tensors)
+    def ready(net: Network, lowering: Lowering, assignment: Assignment) -> Engine:
+        own = replace(origin, lowering=lowering)
+        made = Blueprint(assignment, net.constants, captured.structure, lambda: own, net.graph)
+        return Engine(made, facts, on_failure)
 
     measures_nothing = not mode.measures
     if measures_nothing and asked.precision is None:
-        return engine(Lowering(), policy)
+        return ready(network, Lowering(), cheapest(network, Lowering(), policy))
     standard = asked.standard(model, inputs, captured.network, policy)
-    plan = None if measures_nothing else lambda lowering: planner(lowering, policy).assignment(Costs())
+    plan = None if measures_nothing else lambda lowering: cheapest(in_types(lowering), lowering, policy)
     for lowering, allowed in asked.attempts(network, inputs, policy, facts, plan):
-        best = engine(lowering, allowed)
-        wrong = standard.objection(best)
-        if wrong is None:
-            if not measures_nothing:
-                best.assignment = replace(best.assignment, beside_model=beside_model(best, model, inputs))
+        net = in_types(lowering)
+        build = partial(ready, net, lowering)
+        if measures_nothing:
+            best = build(cheapest(net, lowering, allowed))
+            if (wrong := standard.objection(best)) is None:
+                return best
+            continue
+        decision = Decision.of(net.graph, facts, policy, mode, store, tf32=lowering.tf32, memory_budget=memory_budget)
+        with suppress(Exception):  # a damaged plan can raise anything; then the network is planned again
+            if (known := decision.remembered()) is not None:
+                best = build(known)
+                best.assignment = known.taking(best.step_times(tensors))
+                if standard.objection(best) is None and not _is_slow(best, model, inputs):
+                    return best
+        times = SearchedTimes(facts, allowed, mode, store, frugal=memory_budget is not None)
+        best = fastest_in_place(planner(net, lowering, allowed, times), build, tensors)
+        if (wrong := standard.objection(best)) is None:
+            if not _is_slow(best, model, inputs) and not any(disturbed(best.assignment)):
+                decision.remember(best.assignment, times.rests_on)
             return best
     raise Refused(f"no engine is as exact as requested: {wrong}; {standard.remedy}")
+
+
+def _is_slow(engine: Engine, model: nn.Module, inputs: tuple[Any, ...]) -> bool:
+    """Time a call of the engine beside one of its model. Whether the engine is surely slower."""
+    pair = beside_model(engine, model, inputs)
+    engine.assignment = replace(engine.assignment, beside_model=pair)
+    return pair is not None and pair.unstable is None and pair.outcome is Outcome.SLOW

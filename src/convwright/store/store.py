@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -188,6 +189,15 @@ class Store:
         if rows:
             self._note_use(problem_key, device_key)
         return {candidate: stored_of(*columns) for candidate, *columns in rows}
+
+    def state(self, problem_key: str, device_key: str) -> str:
+        """A digest of the findings for a problem and of its candidates in quarantine: it changes with each of them."""
+        subject = problem_key, device_key
+        rows = self._database.execute(f"SELECT * FROM finding {_OF_SUBJECT} ORDER BY candidate", subject)
+        if rows:
+            self._note_use(*subject)
+        bad = sorted((id_, each.fingerprint) for id_, each in self.quarantined(*subject).items())
+        return sha256(repr([*map(tuple, rows), bad]).encode()).hexdigest()[:32]
 
     def forget(self, problem_key: str, device_key: str, candidate_ids: Iterable[str]) -> None:
         """Delete findings, and the searches that rest on them."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from hashlib import sha256
 from math import inf
 
 import torch
 
+from convwright import flags, strict_json
+from convwright.backends import registry
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
 from convwright.core.kinds.problem import Problem
@@ -24,6 +27,7 @@ from convwright.shortage import SHORTAGES
 from convwright.store.store import Store
 from convwright.tensors import empty
 from convwright.tuning.find import find
+from convwright.tuning.trials.doubt import doubt
 from convwright.tuning.trials.search_input import Progress
 from convwright.tuning.unmeasured import unmeasured
 from convwright.tuning.upcoming import Upcoming
@@ -34,11 +38,12 @@ _FOREIGN_US = 50_000.0
 
 class SearchedTimes:
     """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` also returns candidates with little
-    workspace."""
+    workspace. ``rests_on`` is what the store knew of each problem when its candidates were taken, by key."""
 
     def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
         self.device = device
         self._frugal, self._policy, self._mode, self._store = frugal, planning_policy(policy), mode, store
+        self.rests_on: dict[str, str] = {}
 
     def of_problems(
         self, problems: Sequence[Problem], progress: Progress
@@ -49,7 +54,9 @@ class SearchedTimes:
             upcoming = stack.enter_context(coming.compiling())
             for done, problem in enumerate(upcoming.in_turn()):
                 progress("searching", done, len(problems))
-                yield problem, self._found(problem)
+                found = self._found(problem)
+                self.rests_on[problem.key] = self._store.state(problem.key, self.device.key)
+                yield problem, found
 
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
         try:
@@ -72,9 +79,24 @@ class SearchedTimes:
             moved = sum(spec.nbytes for spec in operation.operands.values())
             return at_least(moved / (self.device.bandwidth_bytes_per_us or inf))
         device = torch.device(str(self.device.torch_name))
+        if (known := self._store.fact(self.device.key, fact := self._fact(operation))) is not None:
+            with suppress(AttributeError, TypeError, ValueError):  # a damaged time is replaced
+                time_us = Interval.from_json(strict_json.loads(known))
+                if 0 < time_us.low <= time_us.value <= time_us.high:
+                    return time_us
         try:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
-                return measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US).call_us
+                timing = measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US)
         except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
             return None
+        if doubt(timing, 0.0) is None:
+            self._store.record_fact(self.device.key, fact, strict_json.dumps(timing.call_us.to_json()))
+        return timing.call_us
+
+    def _fact(self, operation: Foreign) -> str:
+        """The name under which the store keeps the operator's time: it depends on shapes, layouts, versions and
+        PyTorch's flags."""
+        libraries = registry.backend("torch").fingerprint(self.device)
+        subject = operation, libraries, flags.tf32_allowed(), flags.matmul_tf32_allowed()
+        return f"time of {operation.target} {sha256(repr(subject).encode()).hexdigest()[:32]}"
