@@ -31,7 +31,7 @@ TORCH_IS_THE_SYSTEMS = import sys, torch; sys.exit(torch.__file__.startswith(sys
 TORCH_HAS_CUDA = import sys, torch; sys.exit(torch.version.cuda is None)
 
 # A demonstration leaves nothing behind, and its tables need more than 80 columns.
-DEMO = CONVWRIGHT_STORE=none COLUMNS=170
+DEMO = CONVWRIGHT_STORE=none COLUMNS=170 OMP_NUM_THREADS=1
 
 .PHONY: help setup demo test test-all lint format docs clean
 

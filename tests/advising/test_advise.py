@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,7 +107,7 @@ def test_a_training_step_in_training_mode_and_nothing_changes() -> None:
     assert net.training
     directions = {layer.problem.direction for layer in found.layers}
     assert directions == set(Direction)
-    assert found.model_us is not None
+    assert found.model_us is not None or any("time is not known" in note for note in found.notes), "other work ran"
     assert not any(suggestion.kind is Kind.INFERENCE for suggestion in found.suggestions)
 
 
@@ -150,8 +149,6 @@ def test_where_times_are_unstable_nothing_is_said_to_be_as_good(
     sentence = f"Nothing was surely faster than PyTorch's own calls, but the times of {count} of {count} are unstable."
     assert sentence in str(advice)
     assert "as good as" not in str(advice)
-    assert ", forward: stop" not in str(advice)
-    assert ", forward: stop other work." in str(replace(advice, backward=True))
 
 
 def test_to_enable_is_no_part_of_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +210,7 @@ def test_a_device_that_is_elsewhere_has_limits_and_candidates() -> None:
     assert found.limit_us == pytest.approx(sum(layer.limit_us for layer in found.layers))
     assert all(layer.candidate is not None and layer.best_us is None for layer in found.layers)
     assert "none of these candidates takes less than" in str(found)
-    assert " – " in str(found)
+    assert "now µs" not in str(found), "a column without any value is left out"
 
 
 def test_only_the_top_rows_are_shown() -> None:

@@ -76,7 +76,7 @@ def test_what_was_not_surely_faster_beside_it_is_no_gain(pair: Verdict) -> None:
         (
             Interval(1050.0, 1010.0, 1100.0),
             ". But the whole model is slower with them: 1.05 ms under cw.enabled(), 0.95x as fast (0.91 to 0.99). "
-            "Leave it as it is.",
+            "Leave `cw.enable()` off.",
         ),
         (Interval(990.0, 900.0, 1100.0), ". But the whole model is not surely faster with them: 990 µs under "),
     ],

@@ -68,6 +68,11 @@ def test_texts_and_problems() -> None:
     [
         ((3,), {}, "a problem, its text, an input tensor or an nn.Conv… was expected, got 3"),
         ((nn.Linear(2, 2), (1, 2)), {}, "a module must be one of Conv1d"),
+        (
+            (nn.Sequential(nn.Conv2d(4, 6, 3)),),
+            {},
+            "got a Sequential: `cw.advise`, `cw.optimize` and `cw.predict` take",
+        ),
         ((nn.Conv2d(4, 6, 3),), {}, "a Conv2d poses a problem together with its input's shape, which is missing"),
         ((nn.Conv2d(4, 6, 3), X), {"stride": 2}, "`stride` belongs to an input and its weight; the module says it"),
         (("ic4ih8oc6kh3",), {"padding": 1}, "`padding` belongs to an input and its weight; the problem says it itself"),

@@ -250,7 +250,7 @@ def test_show_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert facts["conditions"]["torch"] == torch.__version__
     assert set(facts["backends"]) == {"torch", "reference", "cudnn", "triton"}
     assert (facts["mode"], facts["store"]) == ("heuristic", "in memory")
-    assert "h200" in facts["elsewhere"]
+    assert "h200" in facts["known devices"]
     code, out, _ = run(capsys, monkeypatch, "show-env")
     assert code == 0
     assert f"torch {torch.__version__}" in out

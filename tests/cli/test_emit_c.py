@@ -168,9 +168,9 @@ def test_what_is_named_keeps_to_what_is_asked_for(
     [
         ([], "emit-c needs a problem such as"),
         ([PROBLEM, "--table", "zoo"], "--table is of the sizes that --dynamic chooses for"),
-        (["--dynamic", PROBLEM], "a problem is out of place"),
-        (["--dynamic", "--algorithm", "cudnn/gemm"], "--algorithm is out of place"),
-        (["--dynamic", "--direction", "forward"], "--direction is out of place"),
+        (["--dynamic", PROBLEM], "each call gives the sizes: leave out the problem (--table PROBLEM"),
+        (["--dynamic", "--algorithm", "cudnn/gemm"], "leave out --algorithm"),
+        (["--dynamic", "--direction", "forward"], "leave out --direction"),
         (["--dynamic", "--table", "nonsense"], "got 'nonsense'"),
         ([PROBLEM, "--algorithm", "triton/implicit-gemm"], "got 'triton/implicit-gemm'"),
         ([PROBLEM, "--algorithm", "cudnn/nonsense"], "no algorithm here is called 'cudnn/nonsense'"),

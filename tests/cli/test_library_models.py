@@ -158,6 +158,19 @@ def test_a_library_that_is_missing_is_named(
     assert err.endswith(f"({torch_now} keeps this PyTorch)\n")
 
 
+def test_a_library_of_another_pytorch_is_named_with_the_one_that_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text("raise RuntimeError('operator timm::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    code, out, err = run(capsys, monkeypatch, "advise", "timm:resnet18", "--input", "1,3,9,9")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "needs timm, which cannot be imported: RuntimeError: operator timm::nms does not exist" in err
+    assert f"pip install timm torch=={torch.__version__.partition('+')[0]} installs one for this PyTorch" in err
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "time"])
 @pytest.mark.parametrize("name", ["folder", "folder:made", "engine"])
 def test_a_folder_is_named_as_one(

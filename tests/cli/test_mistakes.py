@@ -153,6 +153,42 @@ MISTAKES = [
     ("bench ic3ih8oc4kh3 --limit 0", "--limit takes a finite number above 0, got 0"),
     ("bench folder", "'folder' is a folder"),
     ("bench notes.txt", "notes.txt, line 1"),
+    # Commands of a problem.
+    ("find nets.py:conv", "'nets.py:conv' is a model: `convwright advise` and `convwright optimize` take models"),
+    ("explain nets.py:conv", "'nets.py:conv' is a model: `convwright advise` and `convwright optimize` take models"),
+    ("find 1,3,224,224", "'1' in '1,3,224,224' is no size with its number"),
+    ("find mb-1ic8ih8oc8kh3", "'mb-1' in 'mb-1ic8ih8oc8kh3' is no size with its number"),
+    ("find ic8ih8oc8kh3kh5", "'kh' stands twice in 'ic8ih8oc8kh3kh5'"),
+    ("find ic8ih8oc8kh3sh0", "`sh` must be at least 1, got 0"),
+    ("find 'poool max ic8ih8 kh2'", "no kind of problem is called 'poool'; there are conv, linear"),
+    ("find ic8ih8oc8kh3 --why torch/default --csv", "so that --csv would be ignored"),
+    ("find ic8ih8oc8kh3 --input 1,8,8,8 --weight 8,8,3,3", "or --input and --weight, got both"),
+    ("find ic8ih8oc8kh3 --store folder", "folder is a folder: name a file in it, such as folder/findings.sqlite"),
+    ("predict ic8ih8oc8kh3 --batch 3", "--batch is of a network (module:function), and 'ic8ih8oc8kh3' is a problem"),
+    ("predict ic8ih8oc8kh3 --plot p.png", "--plot draws a sweep: give --sweep too, for example --sweep iw=200:260"),
+    ("bench ic8ih8oc8kh3 --sweep ih=9..4:*2", "a sweep goes from a smaller value to a larger one"),
+    ("bench ic8ih8oc8kh3 --sweep ih=4,5 --sweep ih=6,7", "each size can be swept once"),
+    ("bench ic8ih8oc8kh3 --sweep ih=4,5 --plot-fit p.png", "--plot-fit draws the timing of one problem, got 2"),
+    ("bench ic8ih8oc8kh3 --fresh --store a.sqlite", "so that --store would be ignored"),
+    ("emit-c nets.py:conv --device h200", "'nets.py:conv' is a model: `convwright advise` and"),
+    (
+        "emit-c ic8ih8oc8kh3 --device h200 --algorithm triton/direct",
+        "a C file needs an algorithm or an engine of cuDNN",
+    ),
+    # Engines, placements and campaigns.
+    ("run engine --output y.npy", "--output takes the name of a .npz file, such as y.npz, got 'y.npy'"),
+    ("run engine --input no.npy", "plan.json"),
+    ("place notes.txt", "notes.txt is not TOML"),
+    ("place folder", "folder is a folder: give a file of TOML"),
+    ("place jobs.toml --simulate 0", "--simulate takes a finite number above 0, got 0"),
+    ("place jobs.toml --limit -1", "--limit takes a finite number above 0, got -1"),
+    (
+        "sample --device cpu --for 1m --repeat 3 --store s.sqlite",
+        "`repeat` is a share of the problems, between 0 and 1, got 3.0",
+    ),
+    ("sample --device cpu --for 1m --store folder", "folder is a folder: name a file in it"),
+    ("store export new.jsonl --store nosuch.sqlite", "there is no store at nosuch.sqlite"),
+    ("store import notes.txt --store s.sqlite", "line 1 of notes.txt is not a line of exported findings"),
 ]
 STORE = '{"schema": 5}\n{"kind": "finding"}\n'
 

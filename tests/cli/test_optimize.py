@@ -292,6 +292,7 @@ def test_a_wrong_mode_in_the_environment_is_refused(
         (("optimize", "models.py:small", "--dtype", "int8"), "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),
+        (("run", "engine", "--device", "cpu", "--input", "no.npy"), "as a .npy file: No such file or directory\n"),
         (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 inputs, got 2 files"),
         (("optimize", "models.py:by_name"), "must return an nn.Module and a tensor or a tuple of tensors"),
         (
@@ -317,6 +318,7 @@ def test_passes_say_what_they_change(run: Run) -> None:
     lines = out.splitlines()
     assert lines[0].startswith("captured: ")
     assert "  1 is folded into the weights of 0." in lines
+    assert any(line.endswith(": 1 change, 3 nodes left") for line in lines), "a count of one has no plural"
     assert any(line.startswith("  -") and "pointwise" in line for line in lines)
     assert any(line.startswith("  +") and "w=0.weight with 1" in line for line in lines)
     code, out, _ = run("passes", "models.py:small")

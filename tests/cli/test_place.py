@@ -73,6 +73,8 @@ def test_a_mistake_is_one_sentence(run: Run, tmp_path: Path, before: str, after:
          "--run or --simulate"),
         (("--run", "tcp://127.0.0.1:1"), "job 'archive' cannot run: no model is given for its key 'resnet50': give one "
          "(`models=`, or a table [[model]])"),
+        (("--store", "s.sqlite"), "--store is for models whose times are predicted, and place.toml has no "
+         "[[model]]: leave it out"),
         (("--picture", "s.doc"), "the name of a picture must end in .png, .svg, .pdf, got 's.doc'"),
     ],
 )  # fmt: skip

@@ -112,6 +112,11 @@ def test_calls_are_compared_under_a_load_with_one_sentence_about_it(
     assert (
         "since other work had the cores for 60% of the time; comparisons rest on ratios of rounds side by side." in out
     )
+    _, out, _ = run(capsys, monkeypatch, *timings, *QUICK)
+    assert out.count("other work") == 1
+    assert "\nThe machine is too busy to measure: other work had the cores for 60% of the time: stop it." in out
+    _, out, _ = run(capsys, monkeypatch, f"{made}:once", *QUICK)
+    assert f"\nunstable: {made}:once: {why}\n" in out, "a call alone has no ratio, so --tolerate-load is no remedy"
     code, _, err = run(capsys, monkeypatch, f"{made}:once", "--tolerate-load", *QUICK)
     assert (code, err) == (
         2, "convwright: --tolerate-load compares two calls or more: give another target\n",

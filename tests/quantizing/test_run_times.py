@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -105,3 +106,23 @@ def test_the_command_prints_both(
     said = capsys.readouterr().out
     assert not done.value.code
     assert re.search("A run on the first sample takes |The time of a run could not be measured: ", said)
+
+
+BUSY = "known to ±9% only: other work had the cores for 53% of the time (load average 7 on 2 cores): "
+
+
+def test_a_busy_machine_is_said_once_without_a_remedy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, timed = run_times.measure_together, Interval(0.0, -1.0, 1.0)
+    why = f"{BUSY}give a larger budget, or stop other work on the machine; 9 rounds were disturbed: stop it"
+
+    def disturbed(*calls: Any, **asked: Any) -> dict[str, Any]:
+        return {name: replace(each, call_us=timed, unstable=why) for name, each in own(*calls, **asked).items()}
+
+    monkeypatch.setattr(run_times, "measure_together", disturbed)
+    made = cw.quantize(nn.Conv2d(3, 4, 3), [X])
+    said = printed(made).splitlines()[-1]
+    assert said == f"The time of a run could not be measured: {BUSY}stop other work on the machine."
+    times = Paired(Interval(1, 1, 1), Interval(2, 2, 2), Interval(2, 1.6, 2.5), Outcome.SLOW, 31, why)
+    said = printed(replace(made, times=times, untimed=None)).splitlines()[-1]
+    assert "int8 is slower here. The machine is too busy to measure times, since other work had the cores" in said
+    assert said.endswith("; comparisons rest on ratios of rounds side by side.")

@@ -43,10 +43,19 @@ def test_a_row_says_which_problem_it_is_and_its_outcome(width: int) -> None:
     assert all(line.strip() for line in lines)
 
 
+def test_sentences_break_between_words_in_a_narrow_terminal() -> None:
+    shaken = replace(result("layer3", Outcome.AMBIGUOUS, 1000.0), unstable="unstable: 2 rounds: wait")
+    wide, narrow = (printed(width, *RESULTS, shaken) for width in (300, 80))
+    assert max(map(len, wide)) > 100
+    assert max(map(len, narrow)) <= 80
+    for sentence in wide[-2:]:
+        assert sentence in " ".join(map(str.rstrip, narrow))
+
+
 def test_what_is_unstable_or_was_not_measured_is_said_below() -> None:
     shaken = replace(result("layer3", Outcome.AMBIGUOUS, 1000.0), unstable="unstable: 2 rounds: wait")
     alike = [Result(f"layer{index}", KEY, (), remark="was not timed: too long") for index in (4, 5)]
-    *_, first, second, summary = printed(200, *RESULTS, shaken, *alike)
+    *_, first, second, summary = printed(300, *RESULTS, shaken, *alike)
     assert first == "1 of 5 rows is unstable and not kept (2 rounds): wait."
     assert second == "layer4, layer5: was not timed: too long"
     assert " (uncertain: 2 ambiguous rows count as measured); " in summary

@@ -142,6 +142,20 @@ def test_steps_are_drawn_on_even_axes(tmp_path: Path, figures: list) -> None:
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()[0]) == ("linear", "linear", 0)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [((8, 32), ["8", "32"]), ((1, 3, 5, 7), ["1", "3", "5", "7"]), ((8, 9, 64), None)],
+    ids=["two", "even", "too close for an axis"],
+)
+def test_an_even_axis_is_labelled_with_the_sizes_that_were_measured(
+    sizes: tuple[float, ...], shown: list[str] | None, tmp_path: Path, figures: list
+) -> None:
+    curve = Curve("a", tuple(map(float, sizes)), tuple(map(around, sizes)))
+    draw_chart(Chart("", "ih", (curve,)), tmp_path / "chart.png")
+    labels = [label.get_text() for label in axes_of(figures[0]).get_xticklabels()]  # type: ignore[attr-defined]
+    assert labels == shown if shown else "9" not in labels
+
+
 def test_one_wide_interval_does_not_stretch_the_axis_and_is_marked(tmp_path: Path, figures: list) -> None:
     times_us = (around(100.0), Interval(200.0, 0.0, 9e6), around(400.0), around(800.0))
     for logarithmic in (False, True):
@@ -200,6 +214,7 @@ def test_a_fit_has_its_samples_and_its_line(tmp_path: Path, figures: list) -> No
     dots, line = first.get_lines()
     assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == list(SAMPLES)
     assert list(line.get_xdata()) == [0, 40]
+    assert list(first.get_xticks()) == [0, *sorted({n for n, _ in SAMPLES})], "no sample has half a call"
     assert list(line.get_ydata()) == pytest.approx([5.0, 85.0])
     assert "2 µs a call ± 5.0%, intercept 5 µs" in line.get_label()
     assert "no regression" in second.get_lines()[1].get_label()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from convwright.advising import advice_text
 from convwright.advising.optimized import Optimized
 from convwright.advising.suggestion import Suggestion
 from convwright.core.candidate import Candidate
@@ -17,7 +16,7 @@ from convwright.core.problem import ConvProblem
 from convwright.engine.capture.distinct import Posed
 from convwright.measuring.compare import Outcome, Verdict
 from convwright.naming import singular
-from convwright.notebook import html
+from convwright.notebook import html, text
 from convwright.settings import Mode
 from convwright.tuning.choose import call_us
 from convwright.tuning.findings import Findings
@@ -173,7 +172,7 @@ class Advice:
         return singular(f"<Advice: {problems} problems on {self.device.key}, {suggestions} suggestions>")
 
     def __str__(self) -> str:
-        return advice_text.plain(self)
+        return text(self)
 
     def _repr_html_(self) -> str:
         return html(self)

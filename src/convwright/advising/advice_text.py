@@ -5,26 +5,18 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from convwright.advising.disturbed import unstable_lines
 from convwright.core.finding import UNSTABLE, Interval
 from convwright.measuring.conditions import Conditions
 from convwright.naming import singular
 from convwright.settings import Mode
-from convwright.wording.compact import compact
-from convwright.wording.conditions_text import (
-    Measured,
-    compared_in,
-    conditions_lines,
-    permitted_in,
-    without_tf32,
-)
+from convwright.wording.compact import compact, without_direction
+from convwright.wording.conditions_text import Measured, compared_in, permitted_in, without_tf32
+from convwright.wording.unstable_text import unstable_sentence
 
 if TYPE_CHECKING:
     from convwright.advising.advice import Advice, LayerAdvice
     from convwright.advising.suggestion import Suggestion
 
-COLUMNS = ("layers", "problem", "calls", "now µs", "limit µs", "best µs", "gain", "saves µs", "candidate")
-LEFT = ("layers", "problem", "candidate")
 UNKNOWN = "–"
 _MOST_NAMES = 2
 # `advise` has no option for this remedy, but a similar one.
@@ -37,10 +29,10 @@ def title(advice: Advice) -> str:
     return singular(f"{advice.device.key} · {passes} · mode {advice.mode}")
 
 
-def rows(advice: Advice) -> list[tuple[str, ...]]:
+def rows(advice: Advice) -> list[dict[str, str]]:
     """One row for each distinct problem, the largest saving first, then the longest time."""
     ranked = sorted(advice.layers, key=lambda layer: (-(layer.gain_us or 0.0), -_total_us(layer)))
-    return [_row(layer) for layer in ranked[: advice.top]]
+    return [_row(layer, advice.backward) for layer in ranked[: advice.top]]
 
 
 def measured(advice: Advice) -> list[Measured]:
@@ -61,8 +53,8 @@ def summary(advice: Advice) -> list[str]:
         return ["No supported convolution runs in this model."]
     left = len(advice.layers) - len(rows(advice))
     said = [f"{left} more distinct problems are not shown."] if left else []
-    unstable = ((_which(layer, advice), layer.unstable) for layer in advice.layers)
-    said += [f"{curable(line, advice.mode)}." for line in unstable_lines(unstable)]
+    if (unstable := unstable_sentence([layer.unstable for layer in advice.layers])) is not None:
+        said.append(curable(unstable, advice.mode))
     if advice.convolutions_us is not None and advice.best_us is not None:
         return [
             *said,
@@ -137,19 +129,6 @@ def optimized_lines(advice: Advice) -> list[str]:
     return [f"{sentence}.", f"   {how}"]
 
 
-def plain(advice: Advice) -> str:
-    """All of the advice, in columns of fixed width."""
-    cells = [COLUMNS, *rows(advice)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
-    lines = [title(advice)]
-    lines += ["  ".join(_aligned(*cell) for cell in zip(COLUMNS, row, widths, strict=True)).rstrip() for row in cells]
-    lines += conditions_lines(measured(advice), present(advice)) if advice.layers else []
-    lines += [*summary(advice), *advice.notes]
-    for number, suggestion in enumerate(advice.suggestions, 1):
-        lines += suggestion_lines(number, suggestion)
-    return "\n".join([*lines, *optimized_lines(advice)])
-
-
 def duration(time_us: float) -> str:
     """A time with three digits in a fitting unit.
 
@@ -166,11 +145,6 @@ def names(layers: tuple[str, ...], most: int = _MOST_NAMES) -> str:
     """The first few names and the number of others."""
     more = len(layers) - most
     return ", ".join(layers[:most]) + (f" +{more}" if more > 0 else "")
-
-
-def _which(layer: LayerAdvice, advice: Advice) -> str:
-    """The layers of a row, and the direction if a training step has several rows for them."""
-    return names(layer.names) + (f", {layer.problem.direction}" if advice.backward else "")
 
 
 def _present(advice: Advice, now_us: float) -> str:
@@ -203,7 +177,7 @@ def _under_enabled(enabled_us: Interval, own_us: float) -> str:
     if enabled_us.high < own_us:
         return f"The whole model takes {figures}"
     verdict = "slower" if enabled_us.low > own_us else "not surely faster"
-    return f"But the whole model is {verdict} with them: {figures}. Leave it as it is"
+    return f"But the whole model is {verdict} with them: {figures}. Leave `cw.enable()` off"
 
 
 def _count(advice: Advice) -> str:
@@ -218,19 +192,21 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def _row(layer: LayerAdvice) -> tuple[str, ...]:
+def _row(layer: LayerAdvice, backward: bool) -> dict[str, str]:
     unstable = layer.unstable is not None
-    return (
-        names(layer.names),
-        compact(layer.problem),
-        str(layer.calls),
-        _figure(layer.now_us.value if layer.now_us else None),
-        _figure(layer.limit_us),
-        _figure(layer.best_us.value if layer.best_us else None),
-        UNSTABLE if unstable else UNKNOWN if layer.speedup is None else f"{layer.speedup:.2f}x",
-        _figure(None if unstable else layer.gain_us),
-        UNKNOWN if layer.candidate is None else layer.candidate.id,
-    )
+    problem = compact(layer.problem)
+    return {
+        "layers": names(layer.names),
+        "direction": str(layer.problem.direction) if backward else UNKNOWN,
+        "problem": without_direction(problem) if backward else problem,
+        "calls": str(layer.calls),
+        "now µs": _figure(layer.now_us.value if layer.now_us else None),
+        "limit µs": _figure(layer.limit_us),
+        "best µs": _figure(layer.best_us.value if layer.best_us else None),
+        "gain": UNSTABLE if unstable else UNKNOWN if layer.speedup is None else f"{layer.speedup:.2f}x",
+        "saves µs": _figure(None if unstable else layer.gain_us),
+        "candidate": UNKNOWN if layer.candidate is None else layer.candidate.id,
+    }
 
 
 def _total_us(layer: LayerAdvice) -> float:
@@ -239,7 +215,3 @@ def _total_us(layer: LayerAdvice) -> float:
 
 def _figure(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.1f}" if abs(value) >= 1 or not value else f"{value:.2g}"
-
-
-def _aligned(column: str, text: str, width: int) -> str:
-    return text.ljust(width) if column in LEFT else text.rjust(width)

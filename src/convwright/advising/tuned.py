@@ -51,8 +51,8 @@ class TunedProblem:
 
     @property
     def known(self) -> bool:
-        told = [v.finding for v in self.findings.verdicts if v.finding.measurement or v.finding.failure]
-        return bool(told) and all(finding.remembered for finding in told)
+        timed = [v.finding for v in self.findings.verdicts if v.finding.measurement or v.finding.failure]
+        return bool(timed) and all(finding.remembered for finding in timed)
 
     @property
     def candidate(self) -> Candidate | None:

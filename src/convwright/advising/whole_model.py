@@ -80,7 +80,7 @@ def time_model(
     if own.call_us.value <= 0:
         return WholeModel(None, host_us, (), (*notes, f"The model's time is not known: {own.unstable}."), unstable)
     if own.disturbed and not tolerate_load:
-        said = f"The model's time is unstable: {own.unstable}."
+        said = "The model's time is unstable, so no change of the whole model is compared."
         return WholeModel(own.call_us, host_us, (), (*notes, said), unstable)
     pairs = {what: compare_undisturbed(timings[what], own, tolerate_load=tolerate_load) for what in rows}
     gains = [

@@ -40,7 +40,7 @@ def problem_of_module(
     >>> problem_of_module(nn.Conv2d(3, 8, 3, padding=1), (4, 3, 32, 32)).key
     'g1mb4ic3oc8ih32iw32oh32ow32kh3kw3sh1sw1ph1pw1dh0dw0 dt:fp32 dir:forward tag:nchw ep:bias'
     """
-    rank = _rank(module)
+    rank = spatial_rank(module)
     given, lies = _input(input_shape, layouts_of(layout)["x"])
     shape = (1, *given) if len(given) == rank + 1 else given  # PyTorch's modules take one image without a batch too
     if len(shape) != rank + 2:
@@ -65,21 +65,25 @@ def _input(given: Sequence[int] | Tensor, layout: Layout) -> tuple[tuple[int, ..
     return shape, Layout.NHWC if nhwc and given.dim() > 3 and not given.is_contiguous() else Layout.NCHW
 
 
-def _rank(module: nn.Module) -> int:
+def spatial_rank(module: nn.Module) -> int:
+    """The number of spatial dimensions of a convolution; other modules are refused."""
     for kind, rank in (_CONVOLUTIONS | _TRANSPOSED).items():
         if isinstance(module, kind):
             if isinstance(module.weight, UninitializedParameter):
                 raise BadInput(f"a {type(module).__name__} has no weight before its first call: call it once")
             return rank
     names = ", ".join(kind.__name__ for kind in (*_CONVOLUTIONS, *_TRANSPOSED))
-    raise BadInput(f"a module must be one of {names}, got a {type(module).__name__}")
+    raise BadInput(
+        f"a module must be one of {names}, got a {type(module).__name__}: `cw.advise`, `cw.optimize` and `cw.predict` "
+        "take a whole model and a tensor as an example of its input"
+    )
 
 
 def _forward(conv: Any, shape: tuple[int, ...], dtype: DType, layout: Layout) -> ConvProblem:
     padding = conv.padding
     if conv.padding_mode != "zeros":
         sides = torch_api.padded_sides(conv)
-        totals = [before + behind for before, behind in zip(sides[::2], sides[1::2], strict=True)][::-1]
+        totals = [before + after for before, after in zip(sides[::2], sides[1::2], strict=True)][::-1]
         shape = (*shape[:2], *(size + total for size, total in zip(shape[2:], totals, strict=True)))
         padding = 0
     x = TensorSpec(shape, dtype, dense_strides(shape, layout))

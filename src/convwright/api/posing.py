@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from convwright.api.describe_module import problem_of_module
+from convwright.api.describe_module import problem_of_module, spatial_rank
 from convwright.core.direction import Direction
 from convwright.core.kinds.problem import Problem
 from convwright.core.kinds.text import KINDS, parse
@@ -76,6 +76,7 @@ def problem(
 
 def _posed(what: object, second: Tensor | Sequence[int] | None) -> Problem:
     if isinstance(what, nn.Module):
+        spatial_rank(what)
         if second is None:
             raise BadInput(f"a {type(what).__name__} poses a problem together with its input's shape, which is missing")
         return problem_of_module(what, second)

@@ -20,6 +20,7 @@ from convwright.suites.variation import varied
 from convwright.tuning.session import using
 
 _SPAN = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
+_CONFIGURATION = re.compile(r"\[[^]]*\]")
 # A time that changes by more than this from one value to the next, beyond what the amount of work changes, is a jump.
 _JUMP = 1.1
 
@@ -36,10 +37,15 @@ class SweepPoint(Record):
     flops: int
     measured_us: float | None
 
+    def __str__(self) -> str:
+        us = self.time_us
+        measured = "" if self.measured_us is None else f", measured {self.measured_us:.4g} µs"
+        return f"{self.value}: {us.value:.4g} µs ({us.low:.3g} to {us.high:.3g}), {self.candidate}{measured}"
+
     @property
     def family(self) -> str:
         """The candidate's id without its configuration."""
-        return self.candidate.partition("[")[0]
+        return _CONFIGURATION.sub("", self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,9 @@ class PredictedSweep(Record):
     model: str
     points: tuple[SweepPoint, ...]
     jumps: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join((*(f"{self.size}={point}" for point in self.points), self.model, *self.jumps))
 
 
 def sweep_of(text: str) -> Sweep:

@@ -197,6 +197,6 @@ def _print(run: Run, *, as_json: bool) -> None:
         return
     console = output()
     head = f"{run.suite.title} · " if run.suite.name else ""
-    console.print(Text(f"{head}{run.asked}", style="bold"), soft_wrap=True)
+    console.print(Text(f"{head}{run.asked}", style="bold"))
     print_results(results, console)
     print_too_large(((row.name, row.problem) for row in run.suite.rows[: len(results)]), run.asked.device, console)

@@ -1,4 +1,4 @@
-"""Which fingerprints count on this machine, so that findings of other versions can be told from those that are used."""
+"""Which fingerprints count on this machine. Findings of other versions are not used."""
 
 from __future__ import annotations
 

@@ -96,12 +96,12 @@ def _check(
             raise BadInput("--table is of the sizes that --dynamic chooses for, got no --dynamic")
         return
     for what, given, instead in (
-        ("a problem", problem, "--table PROBLEM chooses for its sizes"),
+        ("the problem", problem, "--table PROBLEM chooses for its sizes"),
         ("--algorithm", algorithm, "each size of --table has its own"),
         ("--direction", direction, "it is forward"),
     ):
         if given is not None:
-            raise BadInput(f"with --dynamic sizes are told at the call, so {what} is out of place ({instead})")
+            raise BadInput(f"with --dynamic each call gives the sizes: leave out {what} ({instead})")
 
 
 def _parsed(
@@ -148,9 +148,9 @@ def _say(emitted: EmittedC, files: Sequence[Path], *, dynamic: bool, as_json: bo
 
     if as_json:
         left_out = [{"problem": key, "reason": reason} for key, reason in emitted.left_out]
-        told: dict[str, Any] = {"files": [str(path) for path in files], "name": emitted.name}
+        data: dict[str, Any] = {"files": [str(path) for path in files], "name": emitted.name}
         chosen = [_row(candidate) for candidate in emitted.chosen]
-        print(strict_json(told | ({"table": chosen, "left_out": left_out} if dynamic else chosen[0])))
+        print(strict_json(data | ({"table": chosen, "left_out": left_out} if dynamic else chosen[0])))
         return
     print(*files, sep="\n")
     for candidate in emitted.chosen:

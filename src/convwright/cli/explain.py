@@ -115,8 +115,8 @@ def explain(
     words += ["--deterministic"] * deterministic + ["--finite-inputs"] * finite_inputs
     sections = sections_of(found, memory, command=shlex.join(words))
     if as_json:
-        told = [{"heading": section.heading, "lines": section.lines} for section in sections]
-        print(strict_json(found.to_json() | {"explanation": told}))
+        data = [{"heading": section.heading, "lines": section.lines} for section in sections]
+        print(strict_json(found.to_json() | {"explanation": data}))
     else:
         _print(f"{key} on {facts.label}", sections)
 
@@ -129,9 +129,9 @@ def _given(option: str, value: object, default: object = None) -> list[str]:
 def _print(title: str, sections: Iterable[Section]) -> None:
     from rich.text import Text
 
-    from convwright.report.words.output import console as console_of
+    from convwright.report.words.output import output
 
-    console = console_of(soft_wrap=True)
+    console = output()
     console.print(Text(title, style="bold"))
     width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
     for section in sections:

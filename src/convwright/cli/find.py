@@ -164,6 +164,7 @@ def find(
             "--objective": objective != "time", "--finite-inputs": finite_inputs,
         }  # fmt: skip
         refuse_ignored(options | choosing | {"--kernels": kernels}, "--why neither measures nor chooses")
+        refuse_ignored({"--csv": as_csv, "--markdown": as_markdown}, "--why prints a sentence, or --json")
         with with_tf32(tf32):
             _print_reason(posed, why, device, as_json=as_json)
         return

@@ -45,12 +45,11 @@ def library_model(target: str) -> nn.Module:
     models = "torchvision.models" if library == "torchvision" else library
     try:
         module = import_module(models)
-    except ModuleNotFoundError as error:
-        if error.name not in (library, models):
-            raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
-        raise _missing(target, library) from None
-    except ImportError as error:
-        raise BadInput(f"{target!r} needs {library}, which cannot be imported: {in_words(error)}") from error
+    except Exception as error:  # a build for another PyTorch raises a RuntimeError
+        if isinstance(error, ModuleNotFoundError) and error.name in (library, models):
+            raise _missing(target, library) from None
+        why = f"which cannot be imported: {in_words(error)}; {_install(library)} installs one for this PyTorch"
+        raise BadInput(f"{target!r} needs {library}, {why}") from error
     known = module.list_models()
     if name not in known:
         near = get_close_matches(name, known, n=1)
@@ -70,10 +69,14 @@ def _parts(target: str) -> tuple[str, str]:
 
 
 def _missing(target: str, library: str) -> BadInput:
-    keep = f"torch=={version('torch').partition('+')[0]}"
+    keep = _install(library).split()[-1]
     return BadInput(
-        f"{target!r} needs {library}, which is not installed: pip install {library} {keep} ({keep} keeps this PyTorch)"
+        f"{target!r} needs {library}, which is not installed: {_install(library)} ({keep} keeps this PyTorch)"
     )
+
+
+def _install(library: str) -> str:
+    return f"pip install {library} torch=={version('torch').partition('+')[0]}"
 
 
 def _made(module: ModuleType, library: str, name: str) -> nn.Module:

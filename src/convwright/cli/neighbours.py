@@ -78,7 +78,7 @@ class Neighbours:
             sys.modules.update({name: module for name, module in known if len(_different(_top(name), every)) < 2})
         if len(every) > 1:
             self._refusal = _Refusal(every)
-            # Ahead of what finds modules by sys.path, behind what has those that are built in.
+            # Before what finds modules by sys.path, after what has those that are built in.
             sys.meta_path.insert(sys.meta_path.index(PathFinder), self._refusal)
 
     def loaded_from(self, file: Path) -> ModuleType | None:

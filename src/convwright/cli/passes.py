@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Annotated
 
 import typer
@@ -30,11 +31,12 @@ def passes(
     with running(target, as_json=False):
         model, example = model_and_example(target, shape=input_)
         network = exported(model, example, torch_api.flatten(example)[0]).network
-    print(f"captured: {len(network.graph.nodes)} nodes")
+    print(f"captured: {_count(network.graph.nodes, 'node')}")
     for name, change in PASSES.items():
         changed = change(network)
         before, after = (str(each.graph).splitlines() for each in (network, changed.network))
-        print(f"\n{name}: {len(changed.sentences)} changes, {len(changed.network.graph.nodes)} nodes are left")
+        changes, nodes = _count(changed.sentences, "change"), _count(changed.network.graph.nodes, "node")
+        print(f"\n{name}: {changes}, {nodes} left")
         for sentence in changed.sentences:
             print(f"  {sentence}")
         if diff:
@@ -42,3 +44,7 @@ def passes(
                 if not line.startswith("@@"):
                     print(f"  {line}")
         network = changed.network
+
+
+def _count(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

@@ -10,6 +10,7 @@ import typer
 from convwright.cli.choices import PlacementAim
 from convwright.cli.store_path import StorePath
 from convwright.errors import BadInput
+from convwright.naming import check_above_0
 from convwright.wording.pictures import picture_path
 
 if TYPE_CHECKING:
@@ -77,8 +78,15 @@ def place(
     from convwright.placement.question import Objective
     from convwright.report.words.progress import progress_bar
 
+    for option, value in (("--simulate", simulate), ("--limit", limit)):
+        if value is not None:
+            check_above_0(option, value)
     _check(run, simulate=simulate, wait=wait, seconds=seconds, picture=picture)
     given, aim = placement.read_spec(spec), Objective(objective)
+    if store is not None and not given.models:
+        raise BadInput(
+            f"--store is for models whose times are predicted, and {spec.name} has no [[model]]: leave it out"
+        )
     if run is not None:
         with progress_bar(PREDICTING) as bar:
             came = placement.run_jobs(

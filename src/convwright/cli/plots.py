@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """Curves over a sweep or a suite, with more ``algorithms`` by name, and the timing behind one problem."""
+    """Curves over a sweep or a suite, with more ``algorithms`` by name, and the samples of one timing."""
 
     curves: Path | None
     fit: Path | None

@@ -179,19 +179,8 @@ def _print_made(made: Breakdown, *, as_json: bool) -> None:
 
 def _print_sweep(found: PredictedSweep, plot: Path | None, *, as_json: bool) -> None:
     from convwright.report.predicted_curve import draw_predicted
-    from convwright.report.words.amounts import interval_text
     from convwright.report.words.plain import as_json as strict_json
 
     if plot is not None:
         draw_predicted(found, plot)
-    if as_json:
-        print(strict_json(found.to_json()))
-        return
-    for point in found.points:
-        measured = "" if point.measured_us is None else f", measured {point.measured_us:.4g} µs"
-        print(
-            f"{found.size}={point.value}: {point.time_us.value:.4g} µs ({interval_text(point.time_us)}), "
-            f"{point.candidate}{measured}"
-        )
-    for sentence in (found.model, *found.jumps):
-        print(sentence)
+    print(strict_json(found.to_json()) if as_json else found)

@@ -25,6 +25,11 @@ def complete(text: str, **options: str | None) -> str:
     >>> complete("ic8ih9oc8kh3 dir:forward", dt="fp16", tag=None)
     'ic8ih9oc8kh3 dir:forward dt:fp16'
     """
+    if ".py:" in text or text.endswith(".py"):
+        raise BadInput(
+            f"a problem such as mb32ic256ih14oc256kh3ph1 was expected, and {text!r} is a model: `convwright advise` "
+            "and `convwright optimize` take models"
+        )
     given = {word.partition(":")[0] for word in text.split()[1:]}
     options |= {"tag": layout_word(options.get("tag")), "dir": direction_word(options.get("dir"))}
     for name, value in options.items():

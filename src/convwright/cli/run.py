@@ -106,7 +106,7 @@ def _time_sentence(timing: Timing) -> str:
     """The time of a call, or why it is not known."""
     us = timing.call_us
     if not timing.disturbed and (timing.unstable is None or us.high <= _FARTHEST * us.low):
-        return f"a call takes {us.value:,.1f} µs [{us.low:,.1f}, {us.high:,.1f}]"
+        return f"a call takes {us.value:,.1f} µs ({us.low:,.1f} to {us.high:,.1f})"
     cause = ", ".join(timing.background) or "calls took very different times"
     return f"the machine is too busy for a trustworthy time ({cause}): stop other work on it, and run this again"
 
@@ -123,6 +123,8 @@ def _write(path: Path, outputs: Sequence[Tensor]) -> None:
 
 def _check_writable(path: Path) -> None:
     """Refuse a file that cannot be written, before anything runs."""
+    if path.suffix != ".npz":
+        raise BadInput(f"--output takes the name of a .npz file, such as {path.stem}.npz, got {str(path)!r}")
     try:
         with TemporaryFile(dir=path.absolute().parent):
             pass
@@ -141,4 +143,5 @@ def _read(path: Path) -> Tensor:
     try:
         return torch.from_numpy(numpy.load(path, allow_pickle=False))
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(f"{path} cannot be read as a .npy file: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} cannot be read as a .npy file: {why}") from None

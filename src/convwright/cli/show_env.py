@@ -51,7 +51,7 @@ def _facts() -> dict[str, Any]:
     return {
         "convwright": __version__,
         "device": {"name": device.key, "architecture": device.architecture, "source": device.source},
-        "elsewhere": ", ".join(names()),
+        "known devices": ", ".join(names()),
         "conditions": dict(conditions(device)),
         "backends": {backend.name: backend.fingerprint(device) for backend in backends()},
         "libraries": {backend.name: backend.library() for backend in backends() if isinstance(backend, RestsOn)},

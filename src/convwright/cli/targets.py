@@ -50,7 +50,7 @@ class Targets:
         self.functions = {target: self._loaded(target) for target in targets}
 
     def call(self, target: str) -> Any:
-        """What the function behind ``target`` returns for no arguments."""
+        """What the function that ``target`` names returns for no arguments."""
         with self._neighbours.of(_folder(target.rpartition(":")[0])):
             return called(target, self.functions[target])
 
@@ -121,7 +121,7 @@ def _is_pythons_own(function: Any) -> bool:
 
 
 def called(target: str, function: Callable[..., Any]) -> Any:
-    """What the function behind ``target`` returns for no arguments."""
+    """What the function that ``target`` names returns for no arguments."""
     try:
         return function()
     except SystemExit as end:

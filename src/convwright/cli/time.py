@@ -192,12 +192,17 @@ def _print(timings: Mapping[str, Timing], verdicts: Mapping[str, Verdict], *, to
         table.add_row(target, *(cells[name] for name in names))
     console.print(table)
     if _OVERHEAD in names:
-        console.print(f"{_OVERHEAD}: {_WHAT_OVERHEAD_IS}", style="dim", soft_wrap=True)
-    if tolerate_load:
-        print_unstable([timing.unstable for timing in timings.values()], console, tolerated=True)
-    for target, timing in timings.items():
-        if timing.unstable and not tolerate_load:
-            console.print(f"{_how_unstable(timing)}: {target}: {timing.unstable}", style="yellow", soft_wrap=True)
+        console.print(f"{_OVERHEAD}: {_WHAT_OVERHEAD_IS}", style="dim")
+    # One sentence for all that other work disturbed. A call alone has no ratio that could be given in its place.
+    shared = [
+        timing.unstable if tolerate_load or (timing.disturbed and len(timings) > 1) else None
+        for timing in timings.values()
+    ]
+    print_unstable(shared, console, noun="call", tolerated=tolerate_load)
+    for (target, timing), said in zip(timings.items(), shared, strict=True):
+        if timing.unstable and not said and not tolerate_load:
+            first, _, _ = timing.unstable.partition("; ")
+            console.print(f"{_how_unstable(timing)}: {target}: {first}", style="yellow")
     print_conditions([Measured(timing.conditions, timing.samples) for timing in timings.values()], console, device=True)
 
 

@@ -14,7 +14,7 @@ from convwright.measuring.timing import Timing
 @dataclass(frozen=True, slots=True)
 class Paired(Record):
     """Two times of one run. ``ratio`` is the time after the change divided by the time before it, from ``rounds`` in
-    which both ran. ``outcome`` says whether the change is surely faster or slower. ``unstable`` says why the times may
+    which both ran, and ``after_us`` the time before it times this ratio. ``outcome`` says whether the change is surely faster or slower. ``unstable`` says why the times may
     be wrong."""
 
     before_us: Interval
@@ -32,4 +32,5 @@ class Paired(Record):
         if not (verdict.is_known and all(each.call_us.value > 0 for each in pair)):
             return next((each.unstable for each in pair if each.unstable), "too few runs fit into the time")
         unstable = next((each.unstable for each in pair if each.disturbed), None)
-        return cls(pair[0].call_us, pair[1].call_us, verdict.ratio, verdict.outcome, verdict.rounds, unstable)
+        before_us, ratio = pair[0].call_us, verdict.ratio
+        return cls(before_us, before_us.times(ratio), ratio, verdict.outcome, verdict.rounds, unstable)

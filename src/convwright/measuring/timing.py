@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from convwright.core.finding import Interval
@@ -30,7 +30,7 @@ class Timing(Record):
     call_us: Interval
     overhead_us: float | None
     samples: int
-    round_slopes_us: tuple[float, ...]
+    round_slopes_us: tuple[float, ...] = field(repr=False)
     unstable: str | None
     run: int
     discarded: int = 0

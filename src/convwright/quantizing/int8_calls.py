@@ -95,7 +95,7 @@ class Int8Calls:
         news = CONV2D.slots.forgotten  # counts whenever choices are to be made anew
         key = (x.shape, x.stride(), operands.w.stride(), dtype, x.device, flags.state(), news)
         ready = self._ready.pop(key, None) or self._made(x, operands, dtype)
-        self._ready[key] = ready  # behind the others, of which the first goes
+        self._ready[key] = ready  # last: the first of the others is dropped
         while len(self._ready) > _MOST_KINDS:
             self._ready.pop(next(iter(self._ready)), None)
         return ready

@@ -43,7 +43,7 @@ class QuantizedLayer:
 
     def to_json(self) -> dict[str, Any]:
         """The layer's entry in the result."""
-        told = {
+        data = {
             "name": self.name,
             "int8": self.kept is None,
             "kept": self.kept,
@@ -55,7 +55,7 @@ class QuantizedLayer:
             "snr_db": self.snr_db,
             "candidate": self.candidate,
         }
-        return {name: as_record(value, infinite=str) for name, value in told.items()}
+        return {name: as_record(value, infinite=str) for name, value in data.items()}
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -98,7 +98,7 @@ class Quantized:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as data."""
-        told = {
+        data = {
             "device": self.device.label,
             "conditions": dict(conditions_now(self.device)),
             "ranges": self.ranges,
@@ -109,7 +109,7 @@ class Quantized:
             "seconds": self.seconds,
             "untimed": self.untimed,
         }
-        record = {name: as_record(value, infinite=str) for name, value in told.items()}
+        record = {name: as_record(value, infinite=str) for name, value in data.items()}
         times = None if self.times is None else self.times.to_json()
         return record | {"times": times, "layers": [layer.to_json() for layer in self.layers]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, inf, isfinite, log10
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,8 @@ _DATES = {".svg": "Date", ".pdf": "CreationDate"}
 # The height of a fit's axes, in multiples of its highest point.
 _ROOM = 1.3
 _MOST_NAMES = 40
+# An even axis has a label at each value if it is at most so many times as long as the smallest distance of two.
+_MOST_STEPS = 20
 # The time axis extends past all values by the first factor times a typical interval, and by the second at most.
 _BEYOND, _MOST_BEYOND = 1.5, 3.0
 # A note is above its point if the point is in this lowest part of a linear axis.
@@ -102,10 +105,11 @@ def draw_chart(chart: Chart, path: Path) -> None:
         _label_times(axes, logarithmic=logarithmic)
         if chart.logarithmic:
             axes.set_xscale("log", base=2)
-            ticks = sorted({x for curve in chart.curves for x in curve.x})
-            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
-        elif chart.names:
+        ticks = sorted({x for curve in chart.curves for x in curve.x})
+        if chart.names:
             _name(axes, chart.names)
+        elif chart.logarithmic or _are_apart(ticks):
+            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         else:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(chart.x_label)
@@ -172,6 +176,11 @@ def _draw_curve(axes: Axes, curve: Curve, shown: tuple[float, float], *, joined:
         )  # fmt: skip
 
 
+def _are_apart(ticks: Sequence[float]) -> bool:
+    """Whether an even axis has room for a label at each of these values."""
+    return all((ticks[-1] - ticks[0]) <= _MOST_STEPS * (after - before) for before, after in pairwise(ticks))
+
+
 def _name(axes: Axes, names: Sequence[str]) -> None:
     """Label the x axis with evenly spaced names, as many as fit."""
     shown = range(0, len(names), ceil(len(names) / _MOST_NAMES))
@@ -210,6 +219,7 @@ def _draw_fit(axes: Axes, fit: Fit) -> None:
     else:
         axes.plot([], [], " ", label=f"{label}, no regression: all samples have the same number of calls")
     axes.set_xlim(left=0)
+    axes.set_xticks([0, *sorted(set(counts))])
     axes.set_ylim(0, top_us)
     axes.set_title(fit.label, fontsize=8)
     axes.set_xlabel("calls in a sample")

@@ -133,8 +133,8 @@ def print_results(results: Sequence[Result], console: Console) -> None:
     tolerated = any(result.tolerates_load for result in results)
     print_unstable([result.unstable for result in results], console, noun="row", tolerated=tolerated)
     for line in grouped((r.name, r.remark) for r in results if r.remark is not None and r.unstable is None):
-        console.print(Text(line, style="dim"), soft_wrap=True)
-    console.print(Text(str(Summary.of(results))), soft_wrap=True)
+        console.print(Text(line, style="dim"))
+    console.print(Text(str(Summary.of(results))))
 
 
 def measured(results: Sequence[Result]) -> list[Measured]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from convwright.advising.advice import Advice
 from convwright.advising.advice_text import (
-    COLUMNS,
-    LEFT,
     UNKNOWN,
     measured,
     optimized_lines,
@@ -21,20 +18,24 @@ from convwright.advising.advice_text import (
 )
 from convwright.core.finding import UNSTABLE
 from convwright.report.words.conditions import print_conditions
+from convwright.report.words.sheet import Sheet
 
 _WINNING = "bold green"
 # Styles by the gain of a row. Any other gain has the winner's style.
 _STYLES = {UNKNOWN: "", "1.00x": "", UNSTABLE: "yellow"}
-_DECISIVE = ("layers", "now µs", "best µs", "gain", "candidate")
-_WIDE = 140
-_GAIN = COLUMNS.index("gain")
+_COLUMNS = (
+    "layers", "direction", "problem", "calls", "now µs", "limit µs", "best µs", "gain", "saves µs", "candidate",
+)  # fmt: skip
+# The columns of a narrow table, the most important first: rows are sorted by what they save.
+_KEPT = ("layers", "saves µs", "direction", "candidate", "gain", "now µs", "best µs")
+_FOLDED = ("layers", "problem", "candidate")
 
 
 def print_advice(advice: Advice, console: Console) -> None:
     """Print one row for each distinct problem, the summary and the suggestions."""
     console.print(Text(title(advice), style="bold"))
     if advice.layers:
-        console.print(_table(advice, console.width))
+        _sheet(advice).print_to(console)
         print_conditions(measured(advice), console, present(advice))
     for sentence in (*summary(advice), *advice.notes):
         console.print(Text(sentence))
@@ -47,17 +48,7 @@ def print_advice(advice: Advice, console: Console) -> None:
         console.print(Text(line, style="dim" if line.startswith(" ") else ""))
 
 
-def _table(advice: Advice, width: int) -> Table:
-    """All columns if they fit, else the most important ones."""
-    shown = [name for name in COLUMNS if width >= _WIDE or name in _DECISIVE]
-    table = Table(box=None, pad_edge=False)
-    for name in shown:
-        if name in LEFT:
-            table.add_column(name, overflow="fold", min_width=12)
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
-    for row in rows(advice):
-        cells = dict(zip(COLUMNS, row, strict=True))
-        style = _STYLES.get(row[_GAIN], _WINNING)
-        table.add_row(*(Text(cells[name], style=style) for name in shown))
-    return table
+def _sheet(advice: Advice) -> Sheet:
+    found = tuple(rows(advice))
+    styles = tuple(_STYLES.get(row["gain"], _WINNING) for row in found)
+    return Sheet(_COLUMNS, found, _KEPT, _FOLDED, ("direction",), styles)

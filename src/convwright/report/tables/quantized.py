@@ -5,21 +5,21 @@ from __future__ import annotations
 from math import isfinite
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from convwright.advising.advice_text import UNKNOWN, duration, rests_on
+from convwright.advising.advice_text import UNKNOWN, curable, duration, rests_on
 from convwright.measuring.compare import Outcome
 from convwright.naming import singular
 from convwright.quantizing.quantized import Quantized, QuantizedLayer
-from convwright.report.words.columns import fitting
 from convwright.report.words.conditions import print_conditions
 from convwright.report.words.groups import grouped
+from convwright.report.words.sheet import Sheet
+from convwright.settings import Mode
 from convwright.wording.compact import compact
 from convwright.wording.conditions_text import Measured, conditions_now
+from convwright.wording.unstable_text import unstable_sentence
 
 _COLUMNS = ("layer", "problem", "with", "largest", "limit", "rel. L2", "SNR dB", "in int8 by")
-_LEFT = ("layer", "problem", "with", "in int8 by")
 _FOLDED = ("layer", "problem", "in int8 by")
 _OUTCOMES = {
     Outcome.FAST: ", int8 is faster",
@@ -27,14 +27,14 @@ _OUTCOMES = {
     Outcome.SAME: ", int8 is no faster",
     Outcome.AMBIGUOUS: ", it is not certain which is faster",
 }
-_DECISIVE = ("layer", "rel. L2", "SNR dB", "in int8 by")
+_KEPT = ("layer", "rel. L2", "SNR dB", "in int8 by")
 
 
 def print_quantized(made: Quantized, console: Console) -> None:
     """Print one row for each convolution, the convolutions that are not quantized with the reason, and the total."""
     console.print(Text(singular(f"{made.device.key} · ranges {made.ranges}"), style="bold"))
     if made.layers:
-        console.print(_table(made, console.width))
+        Sheet(_COLUMNS, tuple(map(_cells, made.layers)), _KEPT, _FOLDED, ("with",)).print_to(console)
         print_conditions([Measured(conditions_now(made.device))], console)
     kept = [(layer.name, layer.kept) for layer in made.layers if layer.kept is not None]
     if kept:
@@ -50,7 +50,7 @@ def print_quantized(made: Quantized, console: Console) -> None:
 def _times(made: Quantized) -> str | None:
     """The speed of a run in int8, which may be slower."""
     if made.untimed is not None:
-        return f"The time of a run could not be measured: {made.untimed}."
+        return f"The time of a run could not be measured: {curable(made.untimed, Mode.FULL)}."
     if made.times is None:
         return None
     times = made.times
@@ -58,20 +58,7 @@ def _times(made: Quantized) -> str | None:
     said = f"A run on the first sample takes {before} as it is and {after}"
     said += f" in int8: {1 / times.ratio.value:.2f}x ({rests_on(times.ratio, times.rounds)})"
     said += _OUTCOMES[times.outcome]
-    return f"{said}." if times.unstable is None else f"{said}; {times.unstable}."
-
-
-def _table(made: Quantized, width: int) -> Table:
-    table, rows = Table(box=None, pad_edge=False), [_cells(layer) for layer in made.layers]
-    for name in fitting(rows, _COLUMNS, kept=_DECISIVE, folded=_FOLDED, width=width):
-        if name in _FOLDED:
-            table.add_column(name, overflow="fold", min_width=12)
-        else:
-            table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
-    shown = [str(column.header) for column in table.columns]
-    for row in rows:
-        table.add_row(*(Text(row[name]) for name in shown))
-    return table
+    return f"{said}." if times.unstable is None else f"{said}. {unstable_sentence([times.unstable], tolerated=True)}"
 
 
 def _cells(layer: QuantizedLayer) -> dict[str, str]:

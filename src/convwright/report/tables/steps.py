@@ -41,17 +41,17 @@ def print_steps(engine: Planned, console: Console, *, layer: str | None = None, 
             console.print(Text(f"{chr(10) if place else ''}{name}:"))
         if isinstance(each, Engine):
             for line in disturbed(each.assignment):
-                console.print(Text(f"{line}\n"), soft_wrap=True)
+                console.print(Text(f"{line}\n"))
         here = [step for part, step in found if part == name]
         _sheet(("", step) for step in here).print_to(console, top)
         console.print("")
         if layer is not None:
             time_us = sum(step.time_us.value for step in here if step.time_us is not None)
             steps = f"{len(here)} of {len(_steps(each))} steps"
-            console.print(Text(f"steps like {layer!r}: {steps}, {time_us:,.1f} µs together"), soft_wrap=True)
+            console.print(Text(f"steps like {layer!r}: {steps}, {time_us:,.1f} µs together"))
             console.print("the whole network:")
         for line in _sums(each):
-            console.print(Text(line), soft_wrap=True)
+            console.print(Text(line))
 
 
 def steps_sheet(engine: Planned, layer: str | None = None) -> Sheet:

@@ -25,7 +25,7 @@ _FOLDED = ("device", "problem", "candidate", "why", "fingerprint", "device time"
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print the store's place and size, and one row per device."""
-    console.print(Text(f"{summary.place} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"), soft_wrap=True)
+    console.print(Text(f"{summary.place} · {summary.nbytes / 1e6:.3g} MB · schema {summary.schema}"))
     console.print(f"finished searches: {summary.searches}; in quarantine: {summary.quarantined}")
     if not summary.devices:
         console.print("nothing is remembered yet")
@@ -91,11 +91,11 @@ def problems_to_json(problems: Iterable[KnownProblem]) -> list[dict[str, Any]]:
 
 def print_known(key: str, known: Mapping[str, Mapping[str, Stored]], console: Console) -> None:
     """Print the findings of one problem for each device, the fastest first."""
-    console.print(Text(key, style="bold"), soft_wrap=True)
+    console.print(Text(key, style="bold"))
     if not known:
         console.print("nothing is remembered of it")
     for device, findings in known.items():
-        console.print(Text(singular(device)), soft_wrap=True)
+        console.print(Text(singular(device)))
         rows = [
             (name, _outcome(stored), date_text(stored.created), stored.fingerprint)
             for name, stored in sorted(findings.items(), key=lambda item: _rank(item[1]))

@@ -9,8 +9,8 @@ _EMPTY = ("", "–")
 _GAP = 2
 # A folded column is at least this wide, if its longest cell and the table allow it.
 _LEAST = 32
-# A line may break after a comma or a blank.
-_PART = re.compile(r"[^\s,]*(?:,|\s+)|[^\s,]+")
+# A line may break after a blank, a comma, a plus sign or an opening bracket.
+_PART = re.compile(r"[^\s,+(\[]*(?:[,+(\[]|\s+)|[^\s,+(\[]+")
 Row = Mapping[str, str]
 
 
@@ -72,11 +72,14 @@ def folded_widths(rows: Sequence[Row], shown: Sequence[str], folded: Collection[
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines of at most ``width``. Lines break after blanks and after commas.
+    """The text in lines of at most ``width``. Lines break where ``_PART`` ends.
 
     >>> print(broken("triton/staged-gemm[bm=64,bn=32]", 26))
     triton/staged-gemm[bm=64,
     bn=32]
+    >>> print(broken("stages.0.conv1+stages.0.relu", 24))
+    stages.0.conv1+
+    stages.0.relu
     """
     lines = [""]
     for part in _PART.findall(text):

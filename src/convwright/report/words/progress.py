@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from convwright.report.words.output import console
@@ -16,6 +17,13 @@ class TimeLeftColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(time_left(task.completed, task.total, task.elapsed))
+
+
+class WhatColumn(ProgressColumn):
+    """What is done now, cut to what the other columns leave of one line."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
 
 
 def time_left(done: float, total: float | None, elapsed_s: float | None) -> str:
@@ -39,8 +47,9 @@ def progress_bar(first: str = "") -> Iterator[Callable[[int, int, str], None]]:
 
     ``first`` is the text until the first report. A report with a total of 0 means that the total is not known yet.
     """
-    what_column = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn(), TimeLeftColumn(), what_column)
+    whole = Column(no_wrap=True)
+    times = (TimeElapsedColumn(table_column=whole), TimeLeftColumn(table_column=whole))
+    columns = (BarColumn(bar_width=16), MofNCompleteColumn(table_column=whole), *times, WhatColumn())
     screen = console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(first, total=None)

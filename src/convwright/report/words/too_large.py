@@ -24,4 +24,4 @@ def print_too_large(named: Iterable[tuple[str, ConvProblem]], device: DeviceFact
     """Print a line for each reason, with the names of its problems."""
     reasons = [(name, reason) for name, problem in named if (reason := only_in_parts(problem, device)) is not None]
     for line in grouped(reasons):
-        console.print(Text(f"{line}.", style="yellow"), soft_wrap=True)
+        console.print(Text(f"{line}.", style="yellow"))

@@ -15,4 +15,4 @@ def print_unstable(
 ) -> None:
     """Print the sentence if any time is unstable. It begins with the ``mark`` that such times have in the table."""
     if (said := unstable_sentence(list(reasons), noun=noun, tolerated=tolerated)) is not None:
-        console.print(Text(f"{mark} {said}" if mark else said, style="yellow"), soft_wrap=True)
+        console.print(Text(f"{mark} {said}" if mark else said, style="yellow"))
