@@ -14,8 +14,8 @@ from convwright.measuring.timing import Timing
 @dataclass(frozen=True, slots=True)
 class Paired(Record):
     """Two times of one run. ``ratio`` is the time after the change divided by the time before it, from ``rounds`` in
-    which both ran, and ``after_us`` the time before it times this ratio. ``outcome`` says whether the change is surely faster or slower. ``unstable`` says why the times may
-    be wrong."""
+    which both ran. ``after_us`` is the time before it times this ratio. ``outcome`` says whether the change is surely
+    faster or slower. ``unstable`` says why the times may be wrong."""
 
     before_us: Interval
     after_us: Interval
