@@ -11,7 +11,7 @@ import torch
 
 import convwright as cw
 from convwright import strict_json
-from convwright.api.predicted_sweep import PredictedSweep, sweep_of
+from convwright.api.predicted_sweep import PredictedSweep, SweepPoint, sweep_of
 from convwright.campaign import parquet
 from convwright.core.finding import Interval
 from convwright.core.policy import Objective, Policy, Weights
@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_device_that_is_not_here_is_predicted() -> None:
-    found = cw.predict(TEXT, device="h100")
+    found = cw.predict(TEXT, device="a100")
     assert found.model.origin is Origin.DATA_SHEET
     ids = [verdict.predicted.candidate.id for verdict in found.verdicts]
     assert "torch/default" in ids
@@ -63,6 +63,20 @@ def test_a_shipped_model_knows_problems_like_those_of_networks() -> None:
     assert bounds.time_us.high < 4 * bounds.time_us.value
 
 
+def test_a_transferred_model_names_the_other_device_and_knows_the_bandwidth_of_its_own() -> None:
+    bound_by_bytes = "mb32ic256ih56oc64kh1 dt:fp16 tag:nhwc"
+    found, other = (cw.predict(bound_by_bytes, device=device) for device in ("h100", "h200"))
+    assert found.model.origin is Origin.SHIPPED
+    assert "transferred from NVIDIA H200, which was off by" in str(found.model)
+    assert "transferred" not in str(other.model)
+    assert found.choice is not None
+    assert other.choice is not None
+    prediction = found.choice.predicted.prediction
+    assert prediction is not None
+    assert prediction.in_domain
+    assert 1.1 < found.choice.predicted.us / other.choice.predicted.us < 4.8 / 3.35
+
+
 def test_memory_is_operands_result_and_workspace() -> None:
     found = cw.predict("ic4ih8oc4kh3", device="cpu")
     operands = 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 6 * 6)
@@ -86,7 +100,7 @@ def test_a_model_beside_the_store_is_found(tmp_path: Path) -> None:
     learned = cw.learn(path, device="h200", store=store)
     assert (learned.model.rows, learned.model.versions) == (104, {"cudnn": "91900"})
     assert cw.predict(TEXT, device="h200", store=store).model.origin is Origin.LEARNED
-    assert cw.predict(TEXT, device="h100", store=store).model.origin is Origin.DATA_SHEET
+    assert cw.predict(TEXT, device="a100", store=store).model.origin is Origin.DATA_SHEET
 
 
 def test_observations_of_the_store_are_learned_from(tmp_path: Path) -> None:
@@ -187,6 +201,13 @@ def test_a_sweep_has_a_point_for_each_value_and_what_was_measured(swept: Predict
     assert all(jump.startswith("From ih=") for jump in swept.jumps)
 
 
+def test_a_printed_sweep_has_a_line_for_each_value(swept: PredictedSweep) -> None:
+    lines = str(swept).splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == ["ih=7", "ih=14", "ih=15", "ih=64"]
+    assert lines[1].endswith(f", {swept.points[1].candidate}, measured 3.5 µs")
+    assert lines[4:] == [swept.model, *swept.jumps]
+
+
 def test_a_sweep_is_drawn_by_winners(swept: PredictedSweep) -> None:
     chart = chart_of(swept)
     *lines, measured_too = chart.curves
@@ -222,3 +243,9 @@ def test_candidates_that_were_seen_are_like_those_learned_from(model: Path) -> N
     found = cw.predict(problem, device="h200", model=model)
     seen = [each.predicted for each in found.verdicts if each.predicted.candidate.id in wanted]
     assert all(each.prediction is not None and each.prediction.in_domain for each in seen)
+
+
+def test_a_rewrite_without_its_configuration_has_both_brackets() -> None:
+    us = Interval(5.0, 4.0, 6.0)
+    point = SweepPoint(7, TEXT, "relayout(nhwc, triton/implicit-gemm[bm=64,bn=16])", us, True, 1, None)
+    assert point.family == "relayout(nhwc, triton/implicit-gemm)"

@@ -31,9 +31,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_table_for_a_device_that_is_not_here(run: Run) -> None:
-    code, out, _ = run("predict", TEXT, "--dtype", "fp16", "--device", "h100", "--no-refusals")
+    code, out, _ = run("predict", TEXT, "--dtype", "fp16", "--device", "a100", "--no-refusals")
     assert not code
-    assert "NVIDIA H100" in out
+    assert "NVIDIA A100" in out
     assert "predicted, nothing ran" in out
     assert "a measured time may differ by a factor of four" in out
     assert "refused" not in out
@@ -47,7 +47,7 @@ def test_a_shipped_model_says_how_far_it_was_off(run: Run) -> None:
 
 
 def test_the_same_as_data(run: Run) -> None:
-    _, out, _ = run("predict", TEXT, "--device", "h100", "--json", "--max-workspace", "0")
+    _, out, _ = run("predict", TEXT, "--device", "a100", "--json", "--max-workspace", "0")
     found = json.loads(out)
     assert found["model"] == {"origin": "data sheet", "rows": None, "error": None}
     first = found["candidates"][0]
@@ -60,7 +60,7 @@ def test_what_a_time_is_made_of(run: Run) -> None:
     _, out, _ = run("predict", TEXT, "--device", "h200", "--explain", "--algorithm", "torch/default")
     assert out.startswith("torch/default")
     assert "physical estimate" in out
-    _, out, _ = run("predict", TEXT, "--device", "h100", "--explain", "--json")
+    _, out, _ = run("predict", TEXT, "--device", "a100", "--explain", "--json")
     made = json.loads(out)
     assert made["predicted_us"] == pytest.approx(made["physics_us"] * made["factors"][0][1])
 

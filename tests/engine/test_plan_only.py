@@ -349,7 +349,7 @@ def test_a_network_is_predicted_for_other_batches() -> None:
     assert large.time_us.value > 4 * small.time_us.value
     assert large.memory_bytes > small.memory_bytes
     assert small.to_json()["power_w"]["value"] > 0
-    assert cw.predict(model, x, device="h100", store="none").to_json()["power_w"] is None  # which has no model
+    assert cw.predict(model, x, device="a100", store="none").to_json()["power_w"] is None  # which has no model
     with pytest.raises(cw.BadInput, match="`batch` must be a whole number above 0, or None, got 0"):
         cw.predict(model, x, device="h200", batch=0)
     with pytest.raises(cw.BadInput, match="the model is in training mode"):

@@ -53,7 +53,8 @@ class Served:
         transferred = "" if other is None else f", transferred from {other}"
         return (
             f"Times are predicted by a {self.origin} model of {self.times.rows:,} measured candidates{transferred}, "
-            f"which was off by {error.median:.0%} (median) and {error.mape:.0%} (mean) on problems that it had not seen."
+            f"which was off by {error.median:.0%} (median) and {error.mape:.0%} (mean) on problems that it had not "
+            "seen."
         )
 
 
