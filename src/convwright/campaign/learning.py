@@ -62,8 +62,9 @@ def read_observations(path: Path) -> Iterator[Observation]:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for number, line in enumerate(lines, 1):
                 yield _observation(line, path, number)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as observations: {error}") from error
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        said = (error.strerror or error) if isinstance(error, OSError) else "it is damaged, or no text"
+        raise BadInput(f"{path} cannot be read as observations: {said}") from error
 
 
 def _observation(line: str, path: Path, number: int) -> Observation:
