@@ -72,7 +72,7 @@ def main() -> None:
     print(f"{head} and {len(np.unique(groups)):,} origins")
     methods = {name: each for name, each in BASELINES.items() if not (options.quick and name in _SLOW)}
     predicted = _predicted(rows, fold_of(groups, FOLDS), options.folds, {OURS: _ours, **methods})
-    lines: list[dict[str, Any]] = [*_errors(predicted, rows), *_choices(predicted, rows, problems)]
+    lines: list[dict[str, Any]] = [*errors_of(predicted, rows), *choices_of(predicted, rows, problems)]
     report = error_report(rows.candidates, predicted[OURS], rows.measured_us, groups)
     print(report)
     lines += [{"table": "errors", **row.to_json()} for row in report.rows]
@@ -124,7 +124,7 @@ def _predicted(
     return found
 
 
-def _errors(predicted: Mapping[str, Column], rows: Rows) -> Iterator[dict[str, Any]]:
+def errors_of(predicted: Mapping[str, Column], rows: Rows) -> Iterator[dict[str, Any]]:
     print(f"{'':26} {'MAPE':>7} {'median':>7} {'in 10 %':>8}")
     for name, times in predicted.items():
         known = np.isfinite(times)
@@ -134,7 +134,7 @@ def _errors(predicted: Mapping[str, Column], rows: Rows) -> Iterator[dict[str, A
         yield {"table": "methods", "method": name, "rows": int(known.sum()), **line}
 
 
-def _choices(predicted: Mapping[str, Column], rows: Rows, problems: NDArray[Any]) -> Iterator[dict[str, Any]]:
+def choices_of(predicted: Mapping[str, Column], rows: Rows, problems: NDArray[Any]) -> Iterator[dict[str, Any]]:
     """Time lost against the best measured candidate where the one that is predicted to be the best is taken, and where
     the best three by prediction are run."""
     print(f"{'time lost by choosing so':26} {'problems':>8} {'geomean':>8} {'of three':>9} {'worst':>7}")

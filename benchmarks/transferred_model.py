@@ -29,7 +29,7 @@ from common.prediction_baselines import Column, Rows
 from common.recorded_observations import read
 from numpy import bool_
 from numpy.typing import NDArray
-from prediction_table import _choices, _errors
+from prediction_table import choices_of, errors_of
 
 from convwright import strict_json
 from convwright.campaign.learning import read_observations
@@ -206,8 +206,8 @@ def few(among: NDArray[bool_], of: NDArray[Any], count: int | None, *, seed: int
 
 def table(predicted: dict[str, Column], own: Samples, device: DeviceFacts) -> Iterator[dict[str, Any]]:
     rows = Rows.of(own.candidates, own.measured_us, features(own.candidates, device))
-    yield from _errors(predicted, rows)
-    yield from _choices(predicted, rows, problems(own))
+    yield from errors_of(predicted, rows)
+    yield from choices_of(predicted, rows, problems(own))
     for name, times in predicted.items():
         report = error_report(own.candidates, times, own.measured_us, own.origins)
         print(f"{name}: {report.rows[0].covered:.1%} within intervals")

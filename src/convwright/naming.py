@@ -14,8 +14,11 @@ from convwright.errors import BadInput
 # More than any size has. Python itself refuses to read very long numbers, in other words.
 MOST_DIGITS = 18
 
-_NOUNS = "thread|distinct problem|problem|candidate|suggestion|observation|row|layer|step|convolution|other value"
-_ONE = re.compile(rf"(?<![\w.,])1 ({_NOUNS})s\b")
+_NOUNS = (
+    "thread", "distinct problem", "problem", "candidate", "suggestion", "observation", "row", "layer", "step",
+    "convolution", "other value", "node", "change",
+)  # fmt: skip
+_ONE = re.compile(rf"(?<![\w.,])1 ({'|'.join(_NOUNS)})s\b")
 
 _Member = TypeVar("_Member", bound=StrEnum)
 

@@ -174,9 +174,10 @@ def _advice(
     tell(search.steps, search.steps, "")
     notes = [*_notes(recording, facts, wanted, layers), *(curable(note, wanted) for note in whole.notes)]
     notes += _of_load(layers, whole, wanted) if tolerate_load else []
-    if whole.device_us and not tolerate_load and not any(layer.unstable for layer in layers):
-        # Where layers are unstable too, the summary says why.
-        notes += [curable(said, wanted) for said in (unstable_sentence([whole.unstable]),) if said is not None]
+    # Where layers are unstable too, the summary says why.
+    alone = whole.device_us and not tolerate_load and not any(layer.unstable for layer in layers)
+    if alone and (said := unstable_sentence([whole.unstable])) is not None:
+        notes.append(curable(said, wanted))
     return Advice(
         device=facts,
         mode=wanted,

@@ -69,14 +69,18 @@ def _parts(target: str) -> tuple[str, str]:
 
 
 def _missing(target: str, library: str) -> BadInput:
-    keep = _install(library).split()[-1]
     return BadInput(
-        f"{target!r} needs {library}, which is not installed: {_install(library)} ({keep} keeps this PyTorch)"
+        f"{target!r} needs {library}, which is not installed: {_install(library)} ({_torch()} keeps this PyTorch)"
     )
 
 
 def _install(library: str) -> str:
-    return f"pip install {library} torch=={version('torch').partition('+')[0]}"
+    return f"pip install {library} {_torch()}"
+
+
+def _torch() -> str:
+    """This PyTorch as pip names it."""
+    return f"torch=={version('torch').partition('+')[0]}"
 
 
 def _made(module: ModuleType, library: str, name: str) -> nn.Module:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Annotated
 
 import typer
 
 from convwright.cli.advise import TARGET
 from convwright.cli.model_target import InputShape, model_and_example
+from convwright.naming import singular
 
 
 def passes(
@@ -31,12 +31,12 @@ def passes(
     with running(target, as_json=False):
         model, example = model_and_example(target, shape=input_)
         network = exported(model, example, torch_api.flatten(example)[0]).network
-    print(f"captured: {_count(network.graph.nodes, 'node')}")
+    print(singular(f"captured: {len(network.graph.nodes)} nodes"))
     for name, change in PASSES.items():
         changed = change(network)
         before, after = (str(each.graph).splitlines() for each in (network, changed.network))
-        changes, nodes = _count(changed.sentences, "change"), _count(changed.network.graph.nodes, "node")
-        print(f"\n{name}: {changes}, {nodes} left")
+        changes, nodes = len(changed.sentences), len(changed.network.graph.nodes)
+        print(singular(f"\n{name}: {changes} changes, {nodes} nodes left"))
         for sentence in changed.sentences:
             print(f"  {sentence}")
         if diff:
@@ -44,7 +44,3 @@ def passes(
                 if not line.startswith("@@"):
                     print(f"  {line}")
         network = changed.network
-
-
-def _count(things: Sized, noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

@@ -1,4 +1,5 @@
-"""Correct backends' estimates by a small regression on the store's findings for a device.
+"""Correct backends' estimates by a small regression on the store's findings for a device. Where a model of the device
+was learned, it is used instead.
 
 The logarithm of measured by estimated time is linear in a candidate's algorithm, its estimate, and the logarithms of
 its settings. Ridge regression keeps rarely seen algorithms close to their estimate. On 48 unseen problems the best of
@@ -74,11 +75,11 @@ def predictor_for(store: Store, device: DeviceFacts) -> Predictor:
     return _model_of(store, device) or _corrected(store, device)
 
 
-def kernel_times(store: Store, device: DeviceFacts, kernels: Sequence[Candidate]) -> list[float | None]:
+def kernel_times(store: Store, device: DeviceFacts, kernels: Sequence[Candidate]) -> Sequence[float | None]:
     """Times that sort kernels, by the same means."""
     model = _model_of(store, device)
     if model is not None:
-        return [*model.roughly_us(kernels, device)]
+        return model.roughly_us(kernels, device)
     return expected_us(_corrected(store, device).predict_all(kernels, device))
 
 

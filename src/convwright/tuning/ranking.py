@@ -17,7 +17,7 @@ from convwright.tuning.listing import spread
 # Sorts candidates, most promising first.
 Rank = Callable[[Sequence[Candidate]], list[Candidate]]
 # Their expected times in microseconds, None where nothing is known.
-Times = Callable[[Sequence[Candidate]], list[float | None]]
+Times = Callable[[Sequence[Candidate]], Sequence[float | None]]
 
 # Each further configuration of an algorithm counts as slower by this share.
 _BEHIND = 1 / 6

@@ -63,7 +63,7 @@ class Search:
         """Most promising first."""
         return by_promise(listed, self.device, self._kernel_times, self.budget.total_us or inf)
 
-    def _kernel_times(self, kernels: Sequence[Candidate]) -> list[float | None]:
+    def _kernel_times(self, kernels: Sequence[Candidate]) -> Sequence[float | None]:
         if self.predictor is None:
             return kernel_times(self.store, self.device, kernels)
         return expected_us(self.predictor.predict_all(kernels, self.device))
