@@ -4,12 +4,12 @@
     OMP_NUM_THREADS=1 python benchmarks/predicted_networks.py timm [--out results.jsonl] [--limit-s 3600] [--seed 0]
     OMP_NUM_THREADS=1 python benchmarks/predicted_networks.py summary --out results.jsonl
 
-"engines" predicts what `results/h200-whole-networks.jsonl` has: engines on an H200. "timm" predicts networks of timm on
-an RTX 4090, in a random order, until the time is over; others have measured them called layer by layer
-(`data/README.md`), so that only their order can be compared. "summary" says how far predictions are from what was
-measured, how often that lies in their interval, and Spearman's rank correlation, beside the one of GMACs alone. A file
-that exists is added to, and what it has is not predicted again. torchvision and timm are no dependencies of this
-project: `pip install --no-deps --target DIR torchvision timm`, and DIR in PYTHONPATH.
+"engines" predicts engines on an H200: those of `results/h200-whole-networks.jsonl` and `h200-engine-energies.jsonl`.
+"timm" predicts networks of timm on an RTX 4090, in a random order, until the time is over; others have measured them
+called layer by layer (`data/README.md`), so that only their order can be compared. "summary" says how far predictions
+are from what was measured, how often that lies in their interval, and Spearman's rank correlation, beside the one of
+GMACs alone. A file that exists is added to, and what it has is not predicted again. torchvision and timm are no
+dependencies of this project: `pip install --no-deps --target DIR torchvision timm`, and DIR in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from convwright.errors import ConvwrightError
 from convwright.prediction.sums import summed
 
 HERE = Path(__file__).parent
-ENGINES = HERE / "results" / "h200-whole-networks.jsonl"
+ENGINES = [HERE / "results" / name for name in ("h200-whole-networks.jsonl", "h200-engine-energies.jsonl")]
 TABLE = HERE / "data" / "timm_infer-amp-nhwc-pt240-cu124-rtx4090.csv.gz"
 # No network is planned for longer than so many seconds of one core.
 _MOST_S = 90
@@ -49,7 +49,7 @@ _OPERATORS = ("nms", "qnms")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network that was measured: ``us`` is the time of one batch."""
+    """A network that was measured: ``us`` is the time of one batch, ``mj`` its energy."""
 
     benchmark: str
     network: str
@@ -59,6 +59,7 @@ class Case:
     us: float
     gmacs: float | None = None
     modelled_us: float | None = None
+    mj: float | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -69,13 +70,18 @@ class Case:
 
 
 def engines() -> list[Case]:
-    rows = [json.loads(line) for line in ENGINES.read_text().splitlines()]
+    rows = [json.loads(line) for path in ENGINES for line in path.read_text().splitlines()]
     newest = {(row["network"], row["batch"]): row for row in rows if row["dtype"] == "fp16"}
     return [
         Case("engines", row["network"], "h200", row["batch"], row["size"], row["us"].get("run", row["us"]["engine"]),
-             modelled_us=row["modelled_us"])
+             modelled_us=row["modelled_us"], mj=_call_mj(row))
         for row in newest.values()
     ]  # fmt: skip
+
+
+def _call_mj(row: dict[str, Any]) -> float | None:
+    energy = row.get("energy")
+    return None if energy is None else float(energy["call_mj"]["value"])
 
 
 def timm() -> list[Case]:
@@ -123,6 +129,7 @@ def row_of(case: Case) -> dict[str, Any]:
     row: dict[str, Any] = {
         "benchmark": case.benchmark, "network": case.network, "device": case.device, "batch": case.batch,
         "size": case.size, "measured_us": case.us, "modelled_us": case.modelled_us, "gmacs": case.gmacs,
+        "measured_mj": case.mj,
     }  # fmt: skip
     signal.signal(signal.SIGPROF, _late)
     signal.setitimer(signal.ITIMER_PROF, _MOST_S)
@@ -137,7 +144,9 @@ def row_of(case: Case) -> dict[str, Any]:
     else:
         found = planned.prediction
         row |= {
-            "predicted_us": found.time_us.to_json(), "independent_us": independent(planned).to_json(),
+            "predicted_us": found.time_us.to_json(),
+            "predicted_mj": found.energy_mj and found.energy_mj.to_json(),
+            "independent_us": independent(planned).to_json(),
             "rough_share": found.rough_share, "steps": len(planned.bases), "memory_bytes": found.memory_bytes,
             "weights_bytes": planned.memory.weights, "arena_bytes": planned.memory.arena,
         }  # fmt: skip
@@ -183,6 +192,10 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
             f"  predicted / measured: median {ratios[len(ratios) // 2]:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}; "
             f"median error {off[len(off) // 2]:.0%}"
         )
+        energies = [row["predicted_mj"]["value"] / row["measured_mj"] for row in known if row.get("measured_mj")]
+        if energies:
+            off_mj = sorted(abs(ratio - 1) for ratio in energies)
+            lines.append(f"  energy of {len(off_mj)}: median error {off_mj[len(off_mj) // 2]:.0%}")
         inside, alone = (sum(_is_inside(row, name) for row in known) for name in ("predicted_us", "independent_us"))
         lines.append(f"  in the interval: {inside} of {len(known)}; with independent steps it would be {alone}")
         slowest = max(row["cpu_s"] for row in known)

@@ -2,6 +2,7 @@
 
     python benchmarks/whole_networks.py [--out results.jsonl] [--device cpu] [--networks resnet18 unet …]
         [--batches 1 8] [--size 128] [--dtypes fp32] [--tf32 off] [--mode quick] [--no-compile] [--autotune] [--folders]
+        [--energy]
 
 Networks of torchvision, and those of `common/networks`. All run interleaved in one run of the project's timer, on a GPU
 each captured in a CUDA graph. "engine" is a call with a tensor, "run" the engine on what its own input holds; "best" is
@@ -10,8 +11,9 @@ alone, and "benchmark-nchw" the same in planes. "compile" is `torch.compile`, "r
 CPU, and "autotune" its "max-autotune"; both are in channels last. The store begins empty and the engine is built with
 default settings: "built_s" is what that took, "compiled_s" and "autotuned_s" what `torch.compile` took for its first
 run. "bound_us" is what the device needs at least for the steps of the plan. With --folders the engine is saved and
-loaded in fresh processes (`common/fresh_process`). Outputs are held against float64. A file that exists is added to,
-and what it has is not measured again: a network of one batch, dtype, size and --tf32.
+loaded in fresh processes (`common/fresh_process`), with --energy it runs for 5 s more. Outputs are held against
+float64. A file that exists is added to, and what it has is not measured again: a network of one batch, dtype, size and
+--tf32.
 """
 
 from __future__ import annotations
@@ -36,11 +38,13 @@ from enable_models import network
 from torch import Tensor, nn
 
 from convwright import torch_api
+from convwright.core.record import as_record
 from convwright.engine.optimize import optimize
 from convwright.engine.running.cuda_graph import CudaGraph, GraphPlace
 from convwright.measuring.clock import WallClock
 from convwright.measuring.compare import compare
 from convwright.measuring.conditions import conditions
+from convwright.measuring.energy import counter_of, energy_of
 from convwright.measuring.hardware.machine import device_facts
 from convwright.measuring.timer import measure_calls
 from convwright.settings import Mode
@@ -50,6 +54,15 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # On a GPU; the others capture themselves.
 CAPTURED = ("nchw", "nhwc", "benchmark", "benchmark-nchw")
 _Run = Callable[[], Any]
+
+
+class WaitingClock(WallClock):
+    """Waits for the GPU after the last of several calls, which are queued."""
+
+    def run(self, call: Callable[[], object], n: int) -> None:
+        super().run(call, n)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
 
 def rows(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
@@ -91,6 +104,7 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
             engine, model, x, Path(place), device=options.device, mode=Mode(options.mode), store=path,
             tf32=options.tf32 == "on",
         )  # fmt: skip
+    energy = energy_of(engine.run, WaitingClock(), counter_of(x.device)) if options.energy else None
     us = {each: timing.call_us.value for each, timing in times.items()}
     report = engine.memory_report(model, x)
     memory = {
@@ -104,8 +118,8 @@ def measured(name: str, batch: int, dtype: str, options: argparse.Namespace) -> 
         "built_s": built_s, **compile_s, **fresh, "bound_us": bound_us(engine.assignment, engine.facts),
         "modelled_us": engine.assignment.modelled_us, "greedy_us": engine.assignment.greedy_us,
         "uniform_us": engine.assignment.uniform_us, "steps_us": engine.assignment.steps_us,
-        "arena_bytes": engine.arena_bytes, "bytes": memory, "relative_l2": errors,
-        "versions": versions,
+        "arena_bytes": engine.arena_bytes, "bytes": memory, "energy": energy and as_record(energy),
+        "relative_l2": errors, "versions": versions,
         "unstable": next((timing.unstable for timing in times.values() if timing.unstable), None),
     }  # fmt: skip
 
@@ -193,6 +207,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--autotune", action="store_true", help="beside torch.compile's max-autotune")
     parser.add_argument("--folders", action="store_true", help="load the engine in fresh processes, and plan it again")
+    parser.add_argument("--energy", action="store_true", help="measure the energy of a run")
     parser.add_argument("--no-errors", dest="errors", action="store_false")
     return parser.parse_args(arguments)
 
