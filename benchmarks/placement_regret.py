@@ -9,7 +9,8 @@ beside STORE, which `convwright sample --device cpu` and `convwright learn --dev
 that was measured. The second measures engines on the CPU, one network after another, and needs a quiet machine. The
 third places random jobs twice: by the predicted times, and by the measured ones, which for the H200 are in
 `results/h200-whole-networks.jsonl`. "regret" is the makespan of the first placement, had its jobs taken the measured
-times, over that of the second, minus 1. Each command adds to the file.
+times, over that of the second, minus 1. "regret_measured_cpu" is the same by the H200's predicted times
+and the CPU's measured ones, as somebody has them who is at that CPU. Each command adds to the file.
 
 * "link": 12 jobs. The images lie on the CPU's machine, and a link of 50 to 200 Mbit/s leads to the H200.
 * "fleet": 150 jobs with one image at a time, on an H200 and 16 or 64 machines with this CPU, all next to the images.
@@ -264,6 +265,9 @@ def placements(known: Iterable[dict[str, Any]], options: argparse.Namespace) -> 
             "measured_us": at.time_us.value, "predicted_us": found.time_us.value,
             "ratio": found.time_us.value / at.time_us.value,
         }  # fmt: skip
+    of_cpu_measured = [
+        at if at.device == CPU.name else found for found, at in zip(predicted, measured, strict=True)
+    ]  # fmt: skip
     for case in ("link", "fleet"):
         draw = Random(f"{case} {options.seed}")
         for number in range(options.draws):
@@ -272,6 +276,7 @@ def placements(known: Iterable[dict[str, Any]], options: argparse.Namespace) -> 
             yield {
                 "table": "placements", "case": case, "seed": options.seed, "draw": number, "jobs": len(asked.jobs),
                 "cpus": asked.devices[1].count, "links": dict(asked.devices[0].links), "regret": lost.regret,
+                "regret_measured_cpu": outcome(asked, of_cpu_measured, measured).regret,
                 **{name: getattr(lost, name) for name in Outcome.__slots__}, "conditions": dict(today()),
             }  # fmt: skip
 
@@ -281,11 +286,14 @@ def summary(found: Iterable[dict[str, Any]]) -> str:
     lines = list[str]()
     for case in dict.fromkeys(row["case"] for row in placements):
         of = [row for row in placements if row["case"] == case]
-        mean = exp(sum(log(1 + row["regret"]) for row in of) / len(of)) - 1
+        mean, of_cpu_measured = (
+            exp(sum(log(1 + row[name]) for row in of) / len(of)) - 1 for name in ("regret", "regret_measured_cpu")
+        )
         late, refused = sum(row["late"] > 0 for row in of), sum(row["refused"] for row in of)
         lines.append(
             f"{case}: {len(of)} placements, regret {mean:.1%} (geometric mean), {max(row['regret'] for row in of):.1%} "
-            f"at most; {late} with a late job, {refused} refused by predictions"
+            f"at most; {late} with a late job, {refused} refused by predictions; with the CPU's times measured "
+            f"{of_cpu_measured:.1%}"
         )
     return "\n".join(lines)
 

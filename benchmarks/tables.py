@@ -97,7 +97,7 @@ class Page:
 
 
 PAGES = (
-    Page("gtc.md", records.record("h200-gtc.jsonl"), gtc.page, "Every algorithm"),
+    Page("gtc.md", records.record("h200-gtc.jsonl"), gtc.page, "Every algorithm", gtc.draw),
     Page(
         "few-channels.md", records.record("h200-few-channels.jsonl"), few_channels.page, "Few channels",
         few_channels.draw,

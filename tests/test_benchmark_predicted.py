@@ -22,7 +22,8 @@ def test_every_engine_that_was_measured_is_predicted_once() -> None:
     assert len(cases) == len({case.key for case in cases}) > 10
     assert {case.device for case in cases} == {"h200"}
     (newest,) = (case for case in cases if (case.network, case.batch) == ("mobilenet_v3_large", 32))
-    assert newest.us == pytest.approx(537.86, abs=0.01), "the later of two rows"
+    assert newest.us == pytest.approx(464.17, abs=0.01), "the latest of three rows"
+    assert newest.mj == pytest.approx(181.55, abs=0.01)
 
 
 def test_times_of_timm_are_of_a_batch() -> None:
@@ -42,7 +43,14 @@ def test_a_summary_counts_what_lies_in_the_interval() -> None:
     found = [row("a", 10.0, 12.0, 3.0), row("b", 20.0, 50.0, 2.0), row("c", 30.0, 55.0, 1.0)]
     said = predicted_networks.summary([*found, {"benchmark": "timm", "network": "d", "refused": "too large"}])
     assert "3 networks predicted, 1 refused" in said
+    assert "energy" not in said
     assert "of the time per image: 1.000" in said
     assert "of GMACs alone: -1.000" in said
     assert "in the interval: 2 of 3; with independent steps it would be 0" in said
     assert "median 0.55" in said
+
+
+def test_a_summary_holds_energies_against_those_that_were_measured() -> None:
+    energies = [{"measured_mj": mj, "predicted_mj": {"value": 10.0}} for mj in (10.0, 8.0, 20.0)]
+    found = [row("a", 10.0, 12.0) | each for each in energies] + [row("b", 20.0, 50.0)]
+    assert "energy of 3: median error 25%" in predicted_networks.summary(found)

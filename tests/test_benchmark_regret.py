@@ -71,10 +71,12 @@ def test_each_draw_needs_both_devices(case: str) -> None:
 
 def test_a_summary_has_the_geometric_mean_and_the_worst() -> None:
     rows = [
-        {"table": "placements", "case": "link", "regret": regret, "late": late, "refused": False}
+        {"table": "placements", "case": "link", "regret": regret, "late": late, "refused": False,
+         "regret_measured_cpu": regret / 21}
         for regret, late in ((0.0, 0), (0.21, 2))
-    ]
+    ]  # fmt: skip
     said = placement_regret.summary([*rows, {"table": "engines"}])
     assert said == (
-        "link: 2 placements, regret 10.0% (geometric mean), 21.0% at most; 1 with a late job, 0 refused by predictions"
+        "link: 2 placements, regret 10.0% (geometric mean), 21.0% at most; 1 with a late job, 0 refused by "
+        "predictions; with the CPU's times measured 0.5%"
     )

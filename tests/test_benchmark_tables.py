@@ -115,7 +115,7 @@ def found(layout: str, setting: str, **times_us: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_page_of_every_algorithm() -> None:
+def test_the_page_of_every_algorithm(tmp_path: Path) -> None:
     lines = [
         found("nchw", "TF32 off", torch_default=20.0, cudnn_fft=10.0, cudnn_gemm=99.0),
         found("nhwc", "TF32 off", torch_default=30.0, cudnn_fft=5.0),
@@ -125,9 +125,7 @@ def test_the_page_of_every_algorithm() -> None:
         **lines[0]["algorithms"]["torch/default, fp32"], "time_us": {"value": 30.0, "low": 29.0, "high": 31.0}
     }  # fmt: skip
     made = gtc.page(lines)
-    assert (
-        "| stem | TF32 off | 20.00 ± 1.00 | `cudnn/fft` fp32 | 10.00 ± 1.00 | 30.00 ± 1.00 | `cudnn/fft` fp32 |" in made
-    )
+    assert "| stem | TF32 off | NCHW | 20.00 | `cudnn/fft` | NHWC | 5.00 | 4.00 |" in made
     table = made.partition("### TF32 off, stem\n\n")[2].splitlines()
     assert table[2:6] == [
         "| `cudnn/fft` | fp32 | 10.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) | 5.00 ± 1.00 | 2 kB | 1.0e-07 (3.5) |",
@@ -140,6 +138,9 @@ def test_the_page_of_every_algorithm() -> None:
     assert "NHWC, refused: `cudnn/winograd` (not for 7x7)." in made
     assert "fp16, stem" not in made
     assert "a GPU, cudnn 9, 2026-01-02." in made
+    (tmp_path / "images").mkdir()
+    gtc.draw(lines, tmp_path)
+    assert ">4.0x</text>" in (tmp_path / "images" / "gtc.svg").read_text()
 
 
 def test_a_generated_page_is_in_the_navigation_once() -> None:

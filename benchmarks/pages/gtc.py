@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from pages.bars import Bars, Group
 from pages.conditions import taken
 
 from convwright import suites
@@ -17,16 +20,17 @@ Line = Mapping[str, Any]
 _LAYOUTS = ("nchw", "nhwc")
 _SUITE = "gtc"
 _UNKNOWN = "–"
+_IMAGE = "images/gtc.svg"
+_COLOURS = ("#1f5f99", "#f0a030", "#4c9f70")
 
 
 def page(lines: Sequence[Line]) -> str:
     """The whole page."""
-    good = [line for line in lines if not line["failure"]]
-    # A problem that was searched again counts as it was last.
-    last = {(line["name"], line["setting"], line["layout"]): line for line in good}
+    good, last = [line for line in lines if not line["failure"]], _last(lines)
     names = list(dict.fromkeys(line["name"] for line in good))
     settings = list(dict.fromkeys(line["setting"] for line in good))
-    parts = [_head(good), "## Who is fastest", _overview(last, names, settings)]
+    shown = f"![Times as fast as PyTorch]({_IMAGE})"
+    parts = [_head(good), "## Who is fastest", shown, _overview(_bests(last))]
     for name in names:
         parts.append(f"## {name}\n\n`{_text(name)}`")
         for setting in settings:
@@ -34,6 +38,11 @@ def page(lines: Sequence[Line]) -> str:
             if both:
                 parts += [f"### {setting}, {name}", _table(both), *_untimed(both), *_refused(both)]
     return "\n\n".join(parts) + "\n"
+
+
+def _last(lines: Sequence[Line]) -> dict[tuple[str, str, str], Line]:
+    """A problem that was searched again counts as it was last."""
+    return {(line["name"], line["setting"], line["layout"]): line for line in lines if not line["failure"]}
 
 
 def _head(lines: Sequence[Line]) -> str:
@@ -61,27 +70,52 @@ def _text(name: str) -> str:
         return name
 
 
-def _overview(last: Mapping[tuple[str, str, str], Line], names: Iterable[str], settings: Sequence[str]) -> str:
-    rows = []
-    for name in names:
-        for setting in settings:
-            cells = [cell for layout in _LAYOUTS for cell in _winner(last.get((name, setting, layout)))]
-            if any(cell != _UNKNOWN for cell in cells):
-                rows.append([name, setting, *cells])
-    head = ["problem", "setting"]
-    for layout in _LAYOUTS:
-        head += [f"PyTorch, {layout.upper()}", f"fastest, {layout.upper()}", "µs"]
+def _overview(best: Mapping[tuple[str, str], _Best]) -> str:
+    rows = [
+        [name, setting, each.own[1].upper(), figure(each.own[0]), _named(each.algorithm)[0], each.layout.upper(),
+         figure(each.us), f"{each.own[0] / each.us:.2f}"]
+        for (name, setting), each in best.items()
+    ]  # fmt: skip
+    head = ["problem", "setting", "PyTorch", "µs", "fastest", "", "µs", "times as fast"]
     return _markdown(head, rows)
 
 
-def _winner(line: Line | None) -> list[str]:
-    """PyTorch's time, what was chosen, and its time."""
-    if line is None:
-        return [_UNKNOWN] * 3
-    by_id = {row["id"]: (name, row) for name, row in line["algorithms"].items()}
-    own = line["algorithms"].get(line["baseline"])
-    name, row = by_id.get(line["choice"], (_UNKNOWN, None))
-    return [_time(own), " ".join(_named(name)) if row else name, _time(row)]
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The fastest choice of both layouts, and PyTorch's own time in the layout that suits it best."""
+
+    us: float
+    layout: str
+    algorithm: str
+    own: tuple[float, str]
+
+
+def _bests(last: Mapping[tuple[str, str, str], Line]) -> dict[tuple[str, str], _Best]:
+    found = dict[tuple[str, str], _Best]()
+    for name, setting in dict.fromkeys((name, setting) for name, setting, _ in last):
+        both = {layout: last[name, setting, layout] for layout in _LAYOUTS if (name, setting, layout) in last}
+        own = min((_time_us(line["algorithms"].get(line["baseline"])), layout) for layout, line in both.items())
+        us, layout, algorithm = min(
+            (_time_us(row), layout, algorithm)
+            for layout, line in both.items()
+            for algorithm, row in line["algorithms"].items()
+            if row["id"] == line["choice"]
+        )
+        found[name, setting] = _Best(us, layout, algorithm, own)
+    return found
+
+
+def draw(lines: Sequence[Line], folder: Path) -> None:
+    """How many times as fast as PyTorch the fastest is: a group of bars for each problem."""
+    last = _last(lines)
+    best, settings = _bests(last), list(dict.fromkeys(setting for _, setting, _ in last))
+    groups = []
+    for name in dict.fromkeys(name for name, _ in best):
+        ratios = [best[name, setting].own[0] / best[name, setting].us for setting in settings]
+        groups.append(Group(name, [(ratio, f"{ratio:.1f}x") for ratio in ratios]))
+    device = lines[0]["conditions"]["device"]
+    title = f"Times as fast as PyTorch, each in its better layout, {device}"
+    (folder / _IMAGE).write_text(Bars(title, list(zip(settings, _COLOURS, strict=False)), groups).svg())
 
 
 def _table(both: Mapping[str, Line]) -> str:

@@ -16,7 +16,7 @@ MOST_DIGITS = 18
 
 _NOUNS = (
     "thread", "distinct problem", "problem", "candidate", "suggestion", "observation", "row", "layer", "step",
-    "convolution", "other value", "node", "change",
+    "convolution", "other value", "node", "change", "tensor", "input", "file",
 )  # fmt: skip
 _ONE = re.compile(rf"(?<![\w.,])1 ({'|'.join(_NOUNS)})s\b")
 

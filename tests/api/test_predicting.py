@@ -123,6 +123,8 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere\.jsonl cannot be read as observations"):
         cw.learn(tmp_path / "nowhere.jsonl", device="h200")
+    with pytest.raises(BadInput, match="`observations` must be records or the path of a file of them, got 3"):
+        cw.learn(3, device="h200")  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:

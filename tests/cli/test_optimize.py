@@ -293,7 +293,7 @@ def test_a_wrong_mode_in_the_environment_is_refused(
         (("explain", "."), "plan.json, so it holds no engine"),
         (("run", "engine", "--device", "cpu", "--input", "models.py"), "cannot be read as a .npy file"),
         (("run", "engine", "--device", "cpu", "--input", "no.npy"), "as a .npy file: No such file or directory\n"),
-        (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 inputs, got 2 files"),
+        (("run", "engine", "--device", "cpu", "--input", "a.npy", "--input", "b.npy"), "takes 1 input, got 2 files"),
         (("optimize", "models.py:by_name"), "must return an nn.Module and a tensor or a tuple of tensors"),
         (
             ("optimize", "models.py:small", "--mode", "off"),

@@ -39,6 +39,8 @@ def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"file.* cannot be written: (Not a directory|File exists)"):
         EMITTED.write(tmp_path / "file" / "inner")
+    with pytest.raises(BadInput, match="file is a file: name the folder to write into"):
+        EMITTED.write(tmp_path / "file")
 
 
 def test_what_a_link_leads_to_is_replaced_and_keeps_its_rights(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def relu() -> Engine:
         (X.to("meta"), "`input` must be on cpu, got one on meta"),
         (X.half(), r"`input` must be torch.float32 \(2, 4, 6, 6\), got torch.float16"),
         (X[0], r"`input` must be torch.float32 \(2, 4, 6, 6\), got torch.float32 \(4, 6, 6\)"),
-        ([X, X], "the engine takes 1 tensors, got 2"),
+        ([X, X], "the engine takes 1 tensor, got 2"),
     ],
 )
 def test_what_an_engine_does_not_take_is_one_sentence(relu: Engine, wrong: Any, said: str) -> None:

@@ -246,7 +246,7 @@ def test_other_inputs_are_refused() -> None:
     for wrong in (torch.randn(1, 4, 6, 6), IMAGE.double(), "x", None):
         with pytest.raises(BadInput, match=r"must be torch\.float32"):
             made(wrong)
-    with pytest.raises(BadInput, match="takes 1 tensors, got 2"):
+    with pytest.raises(BadInput, match="takes 1 tensor, got 2"):
         made(IMAGE, IMAGE)
 
 

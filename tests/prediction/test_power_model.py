@@ -84,9 +84,9 @@ def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
     )
     said = strict_json.loads(power.read_text())
     wrong: list[Any] = [
-        {}, [1], "x", said | {"weights": [1.0]}, said | {"weights": ["nan"] * 6}, said | {"centre": "123456"},
+        {}, [1], "x", said | {"weights": [1.0]}, said | {"weights": ["nan"] * 7}, said | {"centre": "1234567"},
         said | {"factor": 0.5}, said | {"least_w": 0.0}, said | {"mean_w": 10**400},
-        said | {"deviation": [1.0] * 5 + [0.0]},        said | {"schema": "other"}, said | {"more": 1.0},
+        said | {"deviation": [1.0] * 6 + [0.0]},        said | {"schema": "other"}, said | {"more": 1.0},
     ]  # fmt: skip
     for each in wrong:
         power.write_text(strict_json.dumps(each))

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 import convwright as cw
 from convwright.engine.capture.layers import convolutions_of
-from convwright.errors import BadInput, Refused
+from convwright.errors import BadInput, IgnoredWarning, Refused
 from convwright.training.converted import Converted
 from convwright.tuning import stored_plan
 
@@ -212,6 +212,8 @@ def test_what_cannot_be_converted_yet_or_scripted_says_so() -> None:
             change([nn.ReLU()])  # type: ignore[type-var]
     with pytest.raises(BadInput, match=r"^`0\.weight` of the model gets its shape at the first call"):
         cw.convert(nn.Sequential(nn.LazyConv2d(4, 3)))
+    with pytest.warns(IgnoredWarning, match="`convert` changed nothing: the model has no convolution layer"):
+        cw.convert(nn.ReLU())
     model = nn.Sequential(nn.Conv2d(3, 4, 3)).eval()
     with pytest.raises(BadInput, match=r"torch\.jit\.script: call `cw\.revert` on the model before$"):
         torch.jit.script(cw.convert(model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from reprlib import repr as brief
 
 from convwright import strict_json
 from convwright.campaign import parquet
@@ -43,6 +44,8 @@ def learn(
             known = list(kept.observations(device=facts.key))
         elif isinstance(observations, Path | str):
             known = list(read_observations(Path(observations)))
+        elif not isinstance(observations, Iterable):
+            raise BadInput(f"`observations` must be records or the path of a file of them, got {brief(observations)}")
         else:
             known = list(observations)
         learned = fit(known, facts, versions=versions_of(known))

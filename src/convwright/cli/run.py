@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convwright.errors import BadInput
+from convwright.naming import singular
 from convwright.settings import settings
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run(
     if given is None:
         inputs = [torch.randn(spec.shape).to(engine.device, torch_dtype(spec.dtype)) for spec in specs]
     elif len(given) != len(specs):
-        raise BadInput(f"the engine takes {len(specs)} inputs, got {len(given)} files")
+        raise BadInput(singular(f"the engine takes {len(specs)} inputs, got {len(given)} files"))
     else:
         inputs = [_read(path).to(engine.device) for path in given]
     outputs = torch_api.flatten(engine(*inputs))[0]

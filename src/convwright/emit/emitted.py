@@ -38,6 +38,8 @@ class EmittedC(Record):
         if not isinstance(folder, str | PathLike):
             raise BadInput(f"`folder` must be the path of a folder, got {folder!r}")
         place = Path(folder)
+        if place.is_file():
+            raise BadInput(f"{place} is a file: name the folder to write into")
         paths = place / f"{self.name}.c", place / f"{self.name}.h"
         try:
             place.mkdir(parents=True, exist_ok=True)

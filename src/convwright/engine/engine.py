@@ -297,7 +297,7 @@ class Engine(NotAModule):
         """The reason to refuse these tensors, or None. ``batch`` replaces the batch size of the plan."""
         names = self.assignment.inputs
         if len(given) != len(names):
-            return f"the engine takes {len(names)} tensors, got {len(given)}"
+            return singular(f"the engine takes {len(names)} tensors, got {len(given)}")
         for name, tensor in zip(names, given, strict=True):
             spec, name = self.assignment.tensors[name], name.partition("@")[0]  # the layout does not matter here
             dtype, shape = torch_dtype(spec.dtype), spec.shape if batch is None else (batch, *spec.shape[1:])

@@ -1,6 +1,7 @@
 """The power of a device that runs kernels back to back, from the load on its parts.
 
-Measuring energy takes seconds, so only a few dozen candidates have it: enough for a straight line through logarithms.
+Measuring energy takes seconds, so only a few dozen candidates have it: enough for a straight line. Power rises more
+slowly than a load, and faster than its logarithm, so the line has the square roots and the logarithms of loads.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
-SCHEMA = "convwright power model 1"
+SCHEMA = "convwright power model 2"
 FEWEST_POWERS = 30
-# The inputs of the line: shares of the time that the device needs at its peak for products, operands and scratch
-# memory, their sum, the waves of tiles, and whether tensor cores are used.
-_LOADS, _LEAST_SHARE, _MOST_WAVES = 6, 1e-3, 6.0
+# The inputs of the line: shares of the time that the device needs at its peak for products and for memory, the time
+# itself, the waves of tiles, and whether tensor cores are used.
+_LOADS, _LEAST_SHARE, _MOST_WAVES = 7, 1e-3, 6.0
+_OF_MEMORY = ("operands µs", "scratch µs", "copies µs")
 # The penalty of squared weights, in units of the rows' variance.
 _RIDGE = 3.0
 # The share of powers within the bounds.
@@ -116,9 +118,14 @@ def _loads(found: Features, time_us: NDArray[float64]) -> NDArray[float64]:
         values: NDArray[float64] = found.rows[:, found.names.index(name)]
         return values
 
-    shares = [
-        np.log(np.maximum(found.parts[:, PARTS.index(part)] / time_us, _LEAST_SHARE))
-        for part in ("products µs", "operands µs", "scratch µs")
-    ]
+    products = found.parts[:, PARTS.index("products µs")] / time_us
+    memory = found.parts[:, [PARTS.index(part) for part in _OF_MEMORY]].sum(axis=1) / time_us
+    shares = (change(share) for share in (products, memory) for change in (np.sqrt, _log_share))
     waves = np.clip(column("log waves of 32"), -_MOST_WAVES, _MOST_WAVES)
     return np.column_stack([*shares, np.log(time_us), waves, column("on tensor cores")])
+
+
+def _log_share(share: NDArray[float64]) -> NDArray[float64]:
+    import numpy as np
+
+    return np.log(np.maximum(share, _LEAST_SHARE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from reprlib import repr as brief
 from typing import TypeVar
@@ -13,7 +14,7 @@ from convwright.core.policy import Policy, check_policy
 from convwright.eager.asking.ambient import AUTO
 from convwright.eager.asking.known_names import check_known
 from convwright.engine.capture.example import check_complete
-from convwright.errors import BadInput
+from convwright.errors import BadInput, IgnoredWarning
 from convwright.naming import one_of
 from convwright.torch_api import AnyConvolution
 from convwright.training.converted import Converted, Wish, is_convertible, to_converted, to_original
@@ -50,6 +51,8 @@ def convert(
         raise BadInput(f"`strict` must be True or False, got {brief(strict)}")
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, AnyConvolution)}
     wishes = _wishes(choices or {}, list(layers))
+    if not layers:
+        warnings.warn("`convert` changed nothing: the model has no convolution layer", IgnoredWarning, stacklevel=2)
     for name in wishes:
         if not is_convertible(layers[name]):
             kind = type(layers[name]).__name__
