@@ -120,3 +120,59 @@ def test_changed_data_is_refused(changed: dict[str, Any], why: str) -> None:
 def test_other_types_are_refused() -> None:
     with pytest.raises(cw.ConvwrightError, match="a constant of complex64 cannot be written"):
         packed(torch.zeros(2, dtype=torch.complex64))
+
+
+class Windowed(nn.Module):
+    """Makes a mask in each call, as attention in shifted windows does. It depends on sizes alone."""
+
+    def __init__(self, size: int = 6) -> None:
+        super().__init__()
+        self.convolution, self.size = nn.Conv2d(4, 4, 3, padding=1), size
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.new_zeros((self.size, self.size))
+        for number, rows in enumerate((slice(0, -3), slice(-3, -1), slice(-1, None))):
+            parts[rows, 1:] = number
+        differ = parts.unsqueeze(0) - parts.unsqueeze(1)
+        mask = differ.masked_fill(differ != 0, -100.0)[0, :6, :6]
+        return self.convolution(x) + mask
+
+
+def test_a_mask_that_depends_on_sizes_alone_is_computed_once() -> None:
+    model = Windowed()
+    engine = engine_of(model)
+    torch.testing.assert_close(engine(X), model(X))
+    assert [type(step.operation).__name__ for step in engine.assignment.steps] == ["ConvProblem", "PointwiseProblem"]
+    with torch.no_grad():
+        model.convolution.weight.mul_(2)
+    engine.update(model)
+    torch.testing.assert_close(engine(X), model(X))
+
+
+def test_an_engine_with_such_a_mask_is_saved_and_takes_new_weights(tmp_path: Path) -> None:
+    model = Windowed()
+    engine_of(model).save(tmp_path / "engine")
+    loaded = cw.load(tmp_path / "engine")
+    torch.testing.assert_close(loaded(X), model(X))
+    with torch.no_grad():
+        model.convolution.weight.mul_(2)
+    loaded.update(model)
+    torch.testing.assert_close(loaded(X), model(X))
+
+
+def test_a_large_tensor_of_zeros_is_no_constant() -> None:
+    class Padded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + x.new_zeros((1 << 15, 4, 6, 6))[:1]
+
+    model = Padded()
+    engine = engine_of(model)
+    torch.testing.assert_close(engine(X), model(X))
+    assert sum(tensor.numel() for tensor in engine.constants.values()) < 1000
+
+
+def test_such_a_model_without_memory_is_planned() -> None:
+    with torch.device("meta"):
+        model = Windowed().eval()
+    planned = cw.optimize(model, torch.empty(X.shape, device="meta"), plan_only=True, device="h200")
+    assert len(planned.assignment.steps) == 2

@@ -59,9 +59,11 @@ class Builder:
             self._called[node] = wanted if not taken else f"{wanted}:{taken + 1}"
         return self._called[node]
 
-    def constant(self, node: Any, name: str, tensor: Tensor) -> None:
+    def constant(self, node: Any, name: str, tensor: Tensor, *, is_weight: bool = True) -> None:
         """A tensor of the model under its own name. A dtype that no problem has is an error only once it is read."""
         self.held[name], self._names[node] = tensor, name
+        if not is_weight:
+            self._sources[name] = set()
         try:
             self.values[name] = TensorSpec(tuple(tensor.shape), core_dtype(tensor.dtype))
         except BadInput:
@@ -71,7 +73,8 @@ class Builder:
         """The result of a node that is computed now."""
         name = self.name(node)
         self.constant(node, name, tensor)
-        self._sources[name] = set[str]().union(*map(self._sources_of, node.all_input_nodes))
+        read = [each for each in node.all_input_nodes if self.tensor(each) is not None]
+        self._sources[name] = set[str]().union(*map(self._sources_of, read))
         if name in self.values:
             self.fixed |= self._sources[name]
 
@@ -83,6 +86,10 @@ class Builder:
             return otherwise
         self.fixed |= self._sources_of(node)
         return tensor
+
+    def is_known(self, node: Any) -> bool:
+        """Whether a node is a constant that follows from no weight."""
+        return self.tensor(node) is not None and not self._sources_of(node)
 
     def _sources_of(self, node: Any) -> set[str]:
         name = self._names[node]

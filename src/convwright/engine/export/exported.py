@@ -14,7 +14,7 @@ from convwright import torch_api
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.builder import Builder, Unknown
 from convwright.engine.export.inputs import why_uncallable
-from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign
+from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign, is_known
 from convwright.engine.export.reports import without_reports
 from convwright.engine.network import Network
 from convwright.engine.structure import Structure, structure_of
@@ -82,13 +82,15 @@ def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str
     """The network, and copies of the tensors whose numbers are part of its graph."""
     signature = program.graph_signature
     held = {**program.state_dict, **program.constants}
-    named = {**_own(signature), **signature.inputs_to_lifted_tensor_constants}
+    own = _own(signature)
+    named = {**own, **signature.inputs_to_lifted_tensor_constants}
     if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
         raise NotExported(f"the model writes to {written[0]} while it runs, which a network planned once cannot do")
     builder, given = Builder(), iter(example)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in named:
-            builder.constant(node, named[node.name], held[named[node.name]].detach())
+            name = named[node.name]
+            builder.constant(node, name, held[name].detach(), is_weight=node.name in own)
         elif node.op == "placeholder":
             builder.input(node, _spec_of_input(node, next(given)))
         elif node.op == "call_function" and node.users:  # unused nodes are assertions of the exporter
@@ -100,10 +102,10 @@ def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str
 
 def _translate(builder: Builder, node: Any) -> None:
     try:
-        if node.all_input_nodes:
-            _translate_or_compute(builder, node)
-        else:
+        if is_known(builder, node):
             computed_now(builder, node)
+        else:
+            _translate_or_compute(builder, node)
     except Unknown as unknown:
         where = node.meta.get("stack_trace", "").strip().splitlines()
         line = f", at {' '.join(each.strip() for each in where[-2:])}" if where else ""

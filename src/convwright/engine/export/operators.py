@@ -29,6 +29,10 @@ from convwright.errors import ConvwrightError
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign, Join
 
+# Operators that read the dtype and the shape of a tensor, and not its numbers. Larger results are made in each run.
+_BY_SHAPE = frozenset(f"aten.{name}.default" for name in ("new_zeros", "new_ones", "new_full"))
+_MOST_KNOWN = 1 << 20
+
 
 def convolution(builder: Builder, node: Any) -> bool:
     given = arguments(node)
@@ -208,11 +212,25 @@ def part(builder: Builder, node: Any) -> bool:
     return True
 
 
+def is_known(builder: Builder, node: Any) -> bool:
+    """Whether the result depends on no input and no weight."""
+    made = node.meta.get("val")
+    if not isinstance(made, torch.Tensor):
+        return False
+    by_shape = str(node.target) in _BY_SHAPE and made.numel() <= _MOST_KNOWN
+    return by_shape or all(map(builder.is_known, node.all_input_nodes))
+
+
 def computed_now(builder: Builder, node: Any) -> None:
     """Compute an operator whose arguments are all known now. The resulting constant may have any dtype."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise Unknown("it draws random numbers")
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), builder.tensor)
+
+    def tensor(given: Any) -> torch.Tensor:
+        known, fake = builder.tensor(given), given.meta["val"]
+        return torch.empty((), dtype=fake.dtype, device=fake.device).expand(fake.shape) if known is None else known
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), tensor)
     made = node.target(*args, **kwargs)
     if not isinstance(made, torch.Tensor):
         raise Unknown(f"it gives {type(made).__name__}, which is not a tensor")
