@@ -24,6 +24,16 @@ _IMAGE = "images/gtc.svg"
 _COLOURS = ("#1f5f99", "#f0a030", "#4c9f70")
 
 
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The fastest choice of both layouts, and PyTorch's own time in the layout that suits it best."""
+
+    us: float
+    layout: str
+    algorithm: str
+    own: tuple[float, str]
+
+
 def page(lines: Sequence[Line]) -> str:
     """The whole page."""
     good, last = [line for line in lines if not line["failure"]], _last(lines)
@@ -76,18 +86,8 @@ def _overview(best: Mapping[tuple[str, str], _Best]) -> str:
          figure(each.us), f"{each.own[0] / each.us:.2f}"]
         for (name, setting), each in best.items()
     ]  # fmt: skip
-    head = ["problem", "setting", "PyTorch", "µs", "fastest", "", "µs", "times as fast"]
+    head = ["problem", "setting", "PyTorch", "µs", "fastest", "layout", "µs", "times as fast"]
     return _markdown(head, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The fastest choice of both layouts, and PyTorch's own time in the layout that suits it best."""
-
-    us: float
-    layout: str
-    algorithm: str
-    own: tuple[float, str]
 
 
 def _bests(last: Mapping[tuple[str, str, str], Line]) -> dict[tuple[str, str], _Best]:

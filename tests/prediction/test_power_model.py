@@ -92,6 +92,9 @@ def test_it_is_kept_beside_the_times(tmp_path: Path) -> None:
         power.write_text(strict_json.dumps(each))
         with pytest.raises(BadInput, match="is not a model of power"):
             models.served(DEVICE, model=place)
+    power.write_text(strict_json.dumps(said | {"schema": "convwright power model 1"}))
+    with pytest.raises(BadInput, match="is not a model of power: it was learned by another version: learn it again"):
+        models.served(DEVICE, model=place)
     power.write_text(strict_json.dumps(said | {"device": "NVIDIA H100"}))
     with pytest.raises(BadInput, match="is a model of NVIDIA H100, but power of NVIDIA H200 is needed"):
         models.served(DEVICE, model=place)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
-SCHEMA = "convwright power model 2"
+SCHEMA, _FORMER = "convwright power model 2", "convwright power model 1"
 FEWEST_POWERS = 30
 # The inputs of the line: shares of the time that the device needs at its peak for products and for memory, the time
 # itself, the waves of tiles, and whether tensor cores are used.
@@ -74,6 +74,8 @@ class PowerModel(Record):
     def from_json(cls, record: Any) -> PowerModel:
         """A stored model. Whatever the record says, predictions are numbers."""
         names = [each.name for each in fields(cls)]
+        if isinstance(record, dict) and record.get("schema") == _FORMER:
+            raise BadInput("it was learned by another version: learn it again with `convwright learn`")
         if not isinstance(record, dict) or record.get("schema") != SCHEMA or set(record) != {"schema", *names}:
             raise BadInput(f"a model of power must have the schema {SCHEMA!r}, with {', '.join(names)}")
         given: dict[str, Any] = {name: record[name] for name in names}
