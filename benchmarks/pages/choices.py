@@ -30,7 +30,7 @@ def table(lines: Sequence[Line]) -> str:
     good = [line for line in lines if not line["failure"]]
     # Of calls that stand beside the rows of some settings only, the fastest is counted, but has no column.
     beside = [name for name in good[0]["beside"] if all(name in line["beside"] for line in good)]
-    head = ["setting", "rows", *(outcome.upper() for outcome in _OUTCOMES)]
+    head = ["setting", "rows", " / ".join(outcome.upper() for outcome in _OUTCOMES)]
     head += [f"times as fast as {_WORDS[name]}" for name in beside] + ["as the fastest of them"]
     rows = [_row(_called(name), group, beside) for name, group in by_setting(good)]
     known = good[0]["conditions"]
@@ -69,10 +69,10 @@ def _row(name: str, lines: Sequence[Line], beside: Sequence[str]) -> list[str]:
     counts = Counter(line["outcome"] for line in lines)
     ratios = [[line["ratios"][each]["ratio"] for line in lines] for each in beside]
     means = [_mean(each) for each in (*ratios, [line["ratio"] for line in lines])]
-    return [name, f"{len(lines)}", *(f"{counts[outcome]}" for outcome in _OUTCOMES), *means]
+    return [name, f"{len(lines)}", " / ".join(f"{counts[outcome]}" for outcome in _OUTCOMES), *means]
 
 
 def _mean(ratios: Sequence[Mapping[str, Any]]) -> str:
     mean = geometric_mean([faster(ratio) for ratio in ratios])
     assert mean is not None
-    return f"{mean.value:.2f} ({mean.low:.2f} to {mean.high:.2f})"
+    return f"{mean.value:.2f} ± {(mean.high - mean.low) / 2:.2f}"
