@@ -257,10 +257,7 @@ def test_a_table_of_settings() -> None:
     assert head.endswith(
         "| times as fast as PyTorch | times as fast as with `benchmark=True` | as the fastest of them |"
     )
-    assert row == (
-        "| gtc, forward, fp32, TF32 off, nchw | 2 | 1 | 0 | 1 | 0 | 2.00 (2.00 to 2.00) | 1.00 (1.00 to 1.00) "
-        "| 1.00 (1.00 to 1.00) |"
-    )
+    assert row == "| gtc, forward, fp32, TF32 off, nchw | 2 | 1 / 0 / 1 / 0 | 2.00 ± 0.00 | 1.00 ± 0.00 | 1.00 ± 0.00 |"
     assert about.startswith("a GPU, torch 2; device time")
     assert about.endswith("1 rows failed.")
 
