@@ -222,7 +222,8 @@ def is_known(builder: Builder, node: Any) -> bool:
 
 
 def computed_now(builder: Builder, node: Any) -> None:
-    """Compute an operator whose arguments are all known now. The resulting constant may have any dtype."""
+    """Compute an operator whose arguments are all known now, but for tensors of which only the shape counts. The
+    resulting constant may have any dtype."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise Unknown("it draws random numbers")
 
