@@ -56,6 +56,7 @@ class Table:
 
 TABLES = {
     "engines": Table(engines.table, "h200-whole-networks.jsonl"),
+    "engines-autotuned": Table(engines.autotuned, "h200-max-autotune.jsonl"),
     "engines-in-short": Table(engines.in_short, "h200-whole-networks.jsonl"),
     "engines-cpu": Table(engines.table, "cpu-whole-networks.jsonl"),
     "find": Table(found.table, "h200-find.jsonl"),

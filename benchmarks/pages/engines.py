@@ -1,4 +1,4 @@
-"""Whole networks as engines, as a table and in one paragraph, made of the record of `whole_networks.py`.
+"""Whole networks as engines, as tables and in one paragraph, made of the records of `whole_networks.py`.
 
 Of several measurements of one network, the one in which the best of the others was fastest counts: on a slow host
 `torch.compile` takes up to 1.4 times as long.
@@ -42,7 +42,18 @@ def table(lines: Lines) -> str:
         "| network | type | batch | engine | `torch.compile` | PyTorch | times faster than the best | built in |\n"
         f"|---|---|---|---|---|---|---|---|\n{body}\n\n"
         f"{_where(known)}; of one call, in a process whose store was empty; {_PYTORCH[_on(known)]}; "
+        f"{_COMPILED_BY[_on(known)]}; "
         f"{_mean(lines):.2f} times as fast as the best in the geometric mean."
+    )
+
+
+def autotuned(lines: Lines) -> str:
+    """Each network beside `max-autotune` of `torch.compile`, and what that takes."""
+    body = "\n".join(map(_autotuned_row, lines))
+    return (
+        "| network | type | batch | engine | `max-autotune` | PyTorch | times faster than the best | built in "
+        f"| autotuned in |\n|---|---|---|---|---|---|---|---|---|\n{body}\n\n"
+        f"{_where(lines[0]['conditions'])}; of one call; {_PYTORCH['cuda']}."
     )
 
 
@@ -101,8 +112,12 @@ def _where(known: dict[str, Any]) -> str:
 
 
 _PYTORCH = {
-    "cuda": "PyTorch in its better layout, in a CUDA graph; `torch.compile` with `reduce-overhead`, channels last",
-    "cpu": "PyTorch in its better layout; `torch.compile` with frozen weights, channels last",
+    "cuda": "PyTorch in its better layout, in a CUDA graph",
+    "cpu": "PyTorch in its better layout",
+}
+_COMPILED_BY = {
+    "cuda": "`torch.compile` with `reduce-overhead`, channels last",
+    "cpu": "`torch.compile` with frozen weights, channels last",
 }
 
 
@@ -119,6 +134,12 @@ def _row(line: dict[str, Any]) -> str:
         f"{line['built_s']:.0f} s",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _autotuned_row(line: dict[str, Any]) -> str:
+    """`max-autotune` compiles for minutes, but not in the row for which its kernels were compiled before."""
+    took = "–" if line.get("kernels_at_hand") else f"{line['autotuned_s']:.0f} s"
+    return f"{_row(line)} {took} |"
 
 
 def _own_us(line: dict[str, Any]) -> float:
