@@ -41,7 +41,6 @@ def test_a_device_that_is_not_here_is_predicted() -> None:
     ids = [verdict.predicted.candidate.id for verdict in found.verdicts]
     assert "torch/default" in ids
     assert any(each.startswith("triton/") for each in ids)
-    assert any(each.startswith("relayout(") for each in ids)
     for verdict in found.verdicts:
         prediction = verdict.predicted.prediction
         assert prediction is not None
@@ -50,6 +49,22 @@ def test_a_device_that_is_not_here_is_predicted() -> None:
     times = [each.predicted.us for each in found.verdicts if each.allowed]
     assert times[0] <= min(times) * 1.03
     assert strict_json.loads(strict_json.dumps(strict_json.in_words(found.to_json())))["choice"] == ids[0]
+
+
+def test_only_rewrites_that_may_win_are_predicted() -> None:
+    small = cw.predict(TEXT, device="h200")
+    assert not any(each.predicted.candidate.inner for each in small.verdicts)
+    reasons = {refusal.id: refusal.reason for refusal in small.refusals}
+    assert reasons["split-batch(2, …)"] == "computes a batch in parts, which saves workspace and no time"
+    assert "its copies take " in reasons["relayout(nchw, …)"]
+    large = cw.predict("mb32ic256ih56oc256kh3ph1 dt:fp16", device="h200")
+    assert {each.predicted.candidate.family.partition("(")[0] for each in large.verdicts if
+            each.predicted.candidate.inner} == {"relayout"}  # fmt: skip
+
+
+def test_parts_of_a_batch_are_predicted_if_workspace_is_what_counts() -> None:
+    found = cw.predict(TEXT, device="h200", policy=Policy(objective=Objective.WORKSPACE))
+    assert any(each.predicted.candidate.id.startswith("split-batch(2, ") for each in found.verdicts)
 
 
 def test_a_shipped_model_knows_problems_like_those_of_networks() -> None:

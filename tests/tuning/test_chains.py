@@ -57,6 +57,19 @@ def test_pairs_are_those_that_are_of_use() -> None:
     assert not any(pair[1:] in (("unfuse",), ("relayout",)) and pair[0] == "relayout" for pair in pairs)
 
 
+def test_a_chain_cannot_win_if_its_copies_take_as_long_as_the_rest() -> None:
+    problem = ConvProblem.parse("mb32ic64ih56oc64kh3ph1 dt:fp16")
+    found, _ = chains(problem, H200)
+    relayout = next(chain for chain in found if [step.rewrite.name for step in chain.steps] == ["relayout"])
+    copies_us = relayout.moved_bytes / 4.8e6 + 2.0
+    assert relayout.cannot_win(copies_us / 0.39, H200) is None
+    reason = relayout.cannot_win(copies_us / 0.41, H200)
+    assert reason is not None
+    assert f"its copies take {copies_us:.1f} µs" in reason
+    split = next(chain for chain in found if chain.splits)
+    assert split.cannot_win(1e9, H200) == "computes a batch in parts, which saves workspace and no time"
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
 def test_every_candidate_is_found_again_by_its_name(problem: ConvProblem) -> None:
     cpu, policy = device_facts("cpu"), Policy()

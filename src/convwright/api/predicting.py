@@ -26,7 +26,7 @@ from convwright.prediction.models import Served, served
 from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
 from convwright.store.store import Store
 from convwright.tuning import listing
-from convwright.tuning.predicting import everything, own_of, predicted
+from convwright.tuning.predicting import everything, own_of
 from convwright.tuning.search import resolved
 from convwright.tuning.session import using
 from convwright.uncompiled import uncompiled
@@ -130,8 +130,7 @@ def predict(
     asked = resolved(policy or Policy(), posed, facts)
     with using(store) as kept:
         chosen = served(facts, kept.path, model)
-    candidates, refusals = everything(posed, facts, asked, chosen.predictor)
-    rows = predicted(candidates, facts, asked, chosen.predictor)
+    rows, refusals = everything(posed, facts, asked, chosen.predictor)
     verdicts = choose_predicted(rows, own_of(rows), asked)
     return Predictions(posed, facts, asked, verdicts, tuple(refusals), chosen)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from convwright.errors import BadInput
@@ -27,7 +28,7 @@ LEAST_DEVIATION = 1e-3
 _AT_ONCE = 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Domain:
     """The standardised reference rows, and the largest ``score`` inside the domain."""
 
@@ -47,7 +48,7 @@ class Domain:
         import numpy as np
 
         rows = (checked_rows(rows, len(self.centre)) - self.centre) / self.deviation
-        lowest, highest = self.references.min(axis=0), self.references.max(axis=0)
+        lowest, highest = self._ranges
         outside = np.maximum(np.maximum(lowest - rows, rows - highest), 0.0).max(axis=1)
         parts = [self._nearest(rows[begin : begin + _AT_ONCE]) for begin in range(0, len(rows), _AT_ONCE)]
         score: NDArray[float64] = outside + np.concatenate([np.empty(0), *parts])
@@ -56,8 +57,20 @@ class Domain:
     def _nearest(self, rows: NDArray[float64]) -> NDArray[float64]:
         import numpy as np
 
-        nearest: NDArray[float64] = distances(rows, self.references).min(axis=1) / np.sqrt(rows.shape[1])
+        squares = squared_distances(rows, self._squares, rows @ self.references.T).min(axis=1)
+        nearest: NDArray[float64] = np.sqrt(squares / rows.shape[1])
         return nearest
+
+    @cached_property
+    def _ranges(self) -> tuple[NDArray[float64], NDArray[float64]]:
+        """The lowest and the highest of each feature."""
+        return self.references.min(axis=0), self.references.max(axis=0)
+
+    @cached_property
+    def _squares(self) -> NDArray[float64]:
+        """The squared length of each reference row."""
+        squares: NDArray[float64] = (self.references**2).sum(axis=1)
+        return squares
 
     def to_arrays(self) -> dict[str, NDArray[float64]]:
         """The arrays that ``from_arrays`` takes besides the record of ``to_json``."""
@@ -81,12 +94,13 @@ class Domain:
         return cls(centre, deviation, references, limit, false_alarms)
 
 
-def distances(rows: NDArray[float64], others: NDArray[float64]) -> NDArray[float64]:
-    """The distances between two sets of standardised rows."""
+def squared_distances(
+    rows: NDArray[float64], squares: NDArray[float64], products: NDArray[float64]
+) -> NDArray[float64]:
+    """The squared distances of ``rows`` and others, of which the squared lengths and the scalar products are given."""
     import numpy as np
 
-    squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T
-    found: NDArray[float64] = np.sqrt(np.maximum(squares, 0.0))
+    found: NDArray[float64] = np.maximum((rows**2).sum(axis=1)[:, None] + squares - 2 * products, 0.0)
     return found
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from convwright.errors import BadInput
 from convwright.prediction.boosted_trees import checked_rows
-from convwright.prediction.domain import LEAST_DEVIATION, distances
+from convwright.prediction.domain import LEAST_DEVIATION, squared_distances
 from convwright.prediction.row_distance import learned_distance
 
 if TYPE_CHECKING:
@@ -35,13 +36,12 @@ _AT_ONCE = 2048
 _LARGE_ERROR = 0.5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SmoothCorrection:
     """Uses the features ``columns`` of a row: minus ``centre``, in units of ``deviation``, times ``scale``.
 
     * ``references`` are such rows. Those of kind ``i`` start at ``starts[i]``. Kind 0 has some of all kinds, for rows
-    of
-      no other kind.
+      of no other kind.
     * A row is of kind ``i`` if its column ``apart[i - 1]`` is not 0.
     * A prediction is the mean of the row's kind plus the ``weights`` of its references, each times a Matérn kernel of
       the distance and ``linear`` times the scalar product.
@@ -72,10 +72,19 @@ class SmoothCorrection:
         for some in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
             for begin in range(0, len(some), _AT_ONCE):
                 here = some[begin : begin + _AT_ONCE]
-                references = slice(*self.starts[kinds[here[0]] :][:2])
-                alike = likeness(scaled[here], self.references[references].astype(np.float64), self.linear)
-                predicted[here] += alike @ self.weights[references]
+                kind = slice(*self.starts[kinds[here[0]] :][:2])
+                references, squares = self._exact
+                alike = likeness(scaled[here], references[kind], squares[kind], self.linear)
+                predicted[here] += alike @ self.weights[kind]
         return predicted
+
+    @cached_property
+    def _exact(self) -> tuple[NDArray[float64], NDArray[float64]]:
+        """The references in float64, and the squared length of each."""
+        import numpy as np
+
+        references = self.references.astype(np.float64)
+        return references, (references**2).sum(axis=1)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that ``from_arrays`` takes besides the record of ``to_json``."""
@@ -141,7 +150,7 @@ def fit_smooth_correction(
         of_kind = _references(kinds, kind, random)
         mean = float(np.median(targets[of_kind])) if len(of_kind) else 0.0
         own = scaled[of_kind].astype(np.float64)
-        alike = likeness(own, own, learned.linear)
+        alike = likeness(own, own, (own**2).sum(axis=1), learned.linear)
         weights.append(_weights(alike, learned.scatter, targets[of_kind] - mean))
         picked.append(of_kind)
         means.append(mean)
@@ -183,11 +192,15 @@ def kinds_of(rows: NDArray[float64], apart: NDArray[int32]) -> NDArray[Any]:
     return np.where(named.any(axis=1), named.argmax(axis=1) + 1, 0)
 
 
-def likeness(rows: NDArray[float64], others: NDArray[float64], linear: float) -> NDArray[float64]:
-    """The kernel of two sets of scaled rows: a Matérn kernel of smoothness 3/2, steep enough for times that bend at
-    each new wave of tiles, plus a linear term, which extrapolates."""
+def likeness(
+    rows: NDArray[float64], others: NDArray[float64], squares: NDArray[float64], linear: float
+) -> NDArray[float64]:
+    """The kernel of two sets of scaled rows; ``squares`` are the squared lengths of the others. It is a Matérn kernel
+    of smoothness 3/2, steep enough for times that bend at each new wave of tiles, plus a linear term, which
+    extrapolates."""
     import numpy as np
 
-    scaled = 3**0.5 * distances(rows, others)
-    alike: NDArray[float64] = (1 + scaled) * np.exp(-scaled) + linear * (rows @ others.T)
+    products = rows @ others.T
+    scaled = np.sqrt(3 * squared_distances(rows, squares, products))
+    alike: NDArray[float64] = (1 + scaled) * np.exp(-scaled) + linear * products
     return alike

@@ -26,12 +26,13 @@ from convwright.core.plan import (
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
 from convwright.rewrites.rewrite import wrap_plan
-from convwright.tuning.chains import Step, chains, steps
+from convwright.tuning.chains import Chain, Step, chains, steps
 
 # These backends use weights as they are or reorder them; oneDNN packs them into a format of its own.
 _PACKS_NOTHING, _PACKS = ("torch", "cudnn"), ("onednn",)
 
 Promising = Callable[[Problem], Sequence[Candidate]]
+Against = Callable[[Chain], str | None]
 
 
 def direct(problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
@@ -141,14 +142,27 @@ def _called(id_: str, problem: Problem, device: DeviceFacts, policy: Policy) -> 
     return list(member.candidates(problem, device, policy)) if configured is None else [configured]
 
 
-def rewritten(problem: Problem, device: DeviceFacts, policy: Policy, promising: Promising | None = None) -> list[Offer]:
-    """Chains of one or two rewrites around the candidates that ``promising`` names for their inner problem.
+def rewritten(
+    problem: Problem,
+    device: DeviceFacts,
+    policy: Policy,
+    promising: Promising | None = None,
+    against: Against = lambda chain: None,
+) -> list[Offer]:
+    """Chains of one or two rewrites around the candidates that ``promising`` names for their inner problem. A chain
+    with a reason ``against`` it is refused, and its inner problem is not listed.
 
     The default, when nothing was measured, is the first candidate of each backend.
     """
     promising = promising or (lambda inner: first_of_each(candidates(direct(inner, device, policy)), policy))
     possible, refused = chains(problem, device)
-    return [*refused, *(chain.wrap(candidate) for chain in possible for candidate in promising(chain.inner))]
+    found: list[Offer] = [*refused]
+    for chain in possible:
+        if reason := against(chain):
+            found.append(Refusal("".join(map(_start, chain.steps)) + "…" + ")" * len(chain.steps), reason))
+        else:
+            found += [chain.wrap(candidate) for candidate in promising(chain.inner)]
+    return found
 
 
 def inner_problems(problem: Problem, device: DeviceFacts) -> list[Problem]:

@@ -57,11 +57,11 @@ def promising(search: Search, direct: Sequence[Candidate]) -> list[Candidate]:
 
 def _rows(search: Search) -> tuple[list[Predicted], dict[str, Finding], list[Refusal]]:
     predictor = search.predictor or served(search.device, search.store.path).predictor
-    listed, refused = everything(search.problem, search.device, search.policy, predictor)
-    recall = search.recall()
-    listed += recall.beyond(listed) if search.device.present else []
-    rows = predicted(listed, search.device, search.policy, predictor)
-    known = recall.known(listed)
+    rows, refused = everything(search.problem, search.device, search.policy, predictor)
+    recall, listed = search.recall(), [row.candidate for row in rows]
+    beyond = recall.beyond(listed) if search.device.present else []
+    rows += predicted(beyond, search.device, search.policy, predictor)
+    known = recall.known([*listed, *beyond])
     return [_as_known(row, known, search) for row in rows], known, refused
 
 

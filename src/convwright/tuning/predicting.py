@@ -12,12 +12,13 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.finding import Interval
 from convwright.core.kinds.problem import Problem
-from convwright.core.policy import Policy, Weights
+from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy, Weights
 from convwright.core.predictor import Prediction, Predictor
 from convwright.core.problem import ConvProblem
 from convwright.prediction.predicted_choice import Predicted
 from convwright.prediction.rates import rates_of
 from convwright.tuning import listing
+from convwright.tuning.chains import Chain
 from convwright.tuning.choose import is_torch
 
 # The suffix of algorithms that read a weight packed by a kernel of its own.
@@ -26,21 +27,42 @@ _PACKED = "-packed"
 
 def everything(
     problem: Problem, device: DeviceFacts, policy: Policy, predictor: Predictor
-) -> tuple[list[Candidate], list[Refusal]]:
-    """The candidates of a problem, including rewrites around those predicted to be fastest for each backend, and the
-    refusals. For a device not in this machine, PyTorch's own call is added, which no library plans."""
+) -> tuple[list[Predicted], list[Refusal]]:
+    """The candidates of a problem with their predictions, including rewrites around those predicted to be fastest for
+    each backend, and the refusals. For a device not in this machine, PyTorch's own call is added, which no library
+    plans."""
+    direct = listing.direct(problem, device, policy)
+    rows = predicted([*pytorchs_own(problem, device), *listing.candidates(direct)], device, policy, predictor)
+    best_us = min((_us(row) for row in rows if row.objection is None), default=inf)
+    saves = policy.objective is Objective.WORKSPACE or any(
+        _us(row) < best_us and _needs_too_much(row.candidate, policy) for row in rows
+    )
 
     def promising(inner: Problem) -> list[Candidate]:
-        offered = listing.candidates(listing.direct(inner, device, policy))
-        allowed = [each for each in offered if listing.objection(each, policy) is None]
+        allowed = [
+            each for each in listing.candidates(listing.direct(inner, device, policy))
+            if listing.objection(each, policy) is None
+        ]  # fmt: skip
         known = zip(allowed, predictor.predict_all(allowed, device), strict=True)
         ranked = sorted(known, key=lambda pair: inf if pair[1] is None else pair[1].time_us.value)
         return list({each.backend: each for each, _ in reversed(ranked)}.values())
 
-    direct = listing.direct(problem, device, policy)
-    rewritten = listing.rewritten(problem, device, policy, promising)
-    candidates = [*listing.candidates(direct), *listing.candidates(rewritten)]
-    return [*pytorchs_own(problem, device), *candidates], listing.refusals([*direct, *rewritten])
+    def against(chain: Chain) -> str | None:
+        return None if chain.splits and saves else chain.cannot_win(best_us, device)
+
+    rewritten = listing.rewritten(problem, device, policy, promising, against)
+    rows += predicted(listing.candidates(rewritten), device, policy, predictor)
+    return rows, listing.refusals([*direct, *rewritten])
+
+
+def _us(row: Predicted) -> float:
+    return inf if row.prediction is None else row.prediction.time_us.value
+
+
+def _needs_too_much(candidate: Candidate, policy: Policy) -> bool:
+    """Whether the candidate needs more workspace than the policy allows."""
+    limit = DEFAULT_WORKSPACE_BYTES if policy.max_workspace_bytes is None else policy.max_workspace_bytes
+    return (candidate.workspace_bytes or 0) > limit
 
 
 def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]:
@@ -63,11 +85,13 @@ def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]
 def predicted(
     candidates: Sequence[Candidate], device: DeviceFacts, policy: Policy, predictor: Predictor
 ) -> list[Predicted]:
-    """The prediction for each candidate."""
+    """The prediction for each candidate of a problem."""
     predictions = predictor.predict_all(candidates, device)
+    nbytes = sum(spec.span_bytes for spec in candidates[0].problem.operands.values()) if candidates else 0
     return [
         Predicted(
-            candidate, _with_packing(prediction, candidate, device, policy), _memory_bytes(candidate),
+            candidate, _with_packing(prediction, candidate, device, policy),
+            None if candidate.workspace_bytes is None else candidate.workspace_bytes + nbytes,
             listing.objection(candidate, policy),
         )
         for candidate, prediction in zip(candidates, predictions, strict=True)
@@ -78,14 +102,6 @@ def own_of(rows: Iterable[Predicted]) -> Predicted | None:
     """PyTorch's own call under its current flags."""
     own = (row for row in rows if is_torch(row.candidate) and row.candidate.inner is None)
     return next((each for each in own if each.objection is None), None)
-
-
-def _memory_bytes(candidate: Candidate) -> int | None:
-    """Bytes of operands, result and workspace; None if the workspace is unknown before building."""
-    if candidate.workspace_bytes is None:
-        return None
-    problem: Problem = candidate.problem
-    return candidate.workspace_bytes + sum(spec.span_bytes for spec in problem.operands.values())
 
 
 def _with_packing(

@@ -138,10 +138,10 @@ class ForecastTimes:
         ]  # fmt: skip
 
     def _rewritten(self, problem: Problem, best_us: float, policy: Policy) -> _Known:
-        """The best candidate inside each of a few rewrite chains whose copies alone take less than ``best_us``."""
-        bandwidth, found = self.device.bandwidth_bytes_per_us, _Known()
+        """The best candidate inside each of a few rewrite chains that may take less than ``best_us``."""
+        found = _Known()
         for chain in chains(problem, self.device)[0][:_MOST_CHAINS]:
-            if chain.splits or (bandwidth and chain.moved_bytes / bandwidth >= best_us):
+            if chain.cannot_win(best_us, self.device):
                 continue
             inner = self._likely(listing.candidates(listing.direct(chain.inner, self.device, policy)), policy)
             wrapped = [chain.wrap(each) for each in inner]

@@ -70,8 +70,8 @@ def planned_bytes(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithme
 
 
 def _first_proposed(problem: ConvProblem, device: DeviceFacts, arithmetic: Arithmetic) -> Candidate | None:
-    for engine in graph.proposed(problem, device):
-        if arithmetic is not Arithmetic.TF32 or _number(engine) not in _PASSED_OVER:
+    for engine in graph.offers(problem, device)[0]:
+        if isinstance(engine, Candidate) and (arithmetic is not Arithmetic.TF32 or _number(engine) not in _PASSED_OVER):
             return engine
     return None
 

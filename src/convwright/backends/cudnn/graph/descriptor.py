@@ -88,10 +88,9 @@ class Descriptor:
         """The number of values of ``attribute``."""
         return self._get(attribute, 0, None)
 
-    def fill(self, attribute: Attribute, empty: Sequence[Descriptor]) -> Sequence[Descriptor]:
-        """Let cuDNN write the descriptors of ``attribute`` into ``empty`` ones. Returns those that were written."""
-        addresses = (c_void_p * len(empty))(*(descriptor.address for descriptor in empty))
-        return empty[: self._get(attribute, len(empty), addresses)]
+    def fill(self, attribute: Attribute, blank: Blank) -> Sequence[Descriptor]:
+        """Let cuDNN write the descriptors of ``attribute`` into blank ones. Returns those that were written."""
+        return blank.descriptors[: self._get(attribute, len(blank.descriptors), blank.addresses)]
 
     def _set(self, attribute: Attribute, values: Any, count: int) -> Self:
         _check("cudnnBackendSetAttribute", self.address, attribute.number, attribute.type.number, count, values)
@@ -107,6 +106,16 @@ class Descriptor:
     def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.address is not None and not _ending():
             functions()["cudnnBackendDestroyDescriptor"](self.address)
+
+
+class Blank:
+    """Descriptors that cuDNN writes into, over and over if need be."""
+
+    __slots__ = ("addresses", "descriptors")
+
+    def __init__(self, kind: Kind, count: int = 1) -> None:
+        self.descriptors = [Descriptor(kind) for _ in range(count)]
+        self.addresses = (c_void_p * count)(*(descriptor.address for descriptor in self.descriptors))
 
 
 def _check(name: str, *arguments: object) -> None:

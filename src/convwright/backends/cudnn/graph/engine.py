@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convwright.backends.cudnn.graph.attributes import KNOB_KINDS, Attribute, BehaviorNote, Kind, NumericalNote
-from convwright.backends.cudnn.graph.descriptor import Descriptor, cudnn
+from convwright.backends.cudnn.graph.descriptor import Blank, Descriptor, cudnn
 from convwright.backends.cudnn.graph.device import Target
 from convwright.core.finding import says_out_of_memory
 from convwright.errors import BackendError
@@ -51,15 +51,6 @@ def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
     return list(found.values())
 
 
-def proposals(graph: Descriptor, device: Target) -> Iterator[Engine]:
-    """The same in the same order, with duplicates. Each heuristic is asked only when its turn comes."""
-    for mode in (_MODE_A, _MODE_B, _FALLBACK):
-        try:
-            yield from _ask(graph, device, mode)
-        except BackendError:
-            continue
-
-
 def engine_count(graph: Descriptor) -> int:
     """The number of engines that this version of cuDNN has for graphs of this pattern, supported or not."""
     (count,) = graph.get(Attribute.GRAPH_ENGINE_COUNT)
@@ -77,8 +68,7 @@ def configured(graph: Descriptor, device: Target, index: int, knobs: Knobs = ())
 
 def knob_ranges(graph: Descriptor, device: Target, index: int) -> dict[int, range]:
     """The knobs of an engine with the values that each can take. Few combinations are valid."""
-    infos = [Descriptor(Kind.KNOB_INFO) for _ in range(KNOB_KINDS)]
-    found = _engine(graph, device, index).fill(Attribute.ENGINE_KNOBS, infos)
+    found = _engine(graph, device, index).fill(Attribute.ENGINE_KNOBS, Blank(Kind.KNOB_INFO, KNOB_KINDS))
     return {int(info.get(Attribute.KNOB_INFO_TYPE)[0]): _range(info) for info in found}
 
 
@@ -107,11 +97,10 @@ def _ask(graph: Descriptor, device: Target, mode: int) -> Iterator[Engine]:
     heuristics = Descriptor(Kind.ENGINE_HEURISTICS).set(Attribute.HEURISTICS_GRAPH, graph)
     device.of_heuristics(heuristics.set(Attribute.HEURISTICS_MODE, mode)).finalize()
     most = heuristics.count(Attribute.HEURISTICS_RESULTS)
-    configs = heuristics.fill(Attribute.HEURISTICS_RESULTS, [Descriptor(Kind.ENGINE_CONFIG) for _ in range(most)])
-    # Created once and reused for each configuration: there are 44 kinds of knob and some 80 configurations.
-    choices = [Descriptor(Kind.KNOB_CHOICE) for _ in range(KNOB_KINDS)]
-    for config in configs:
-        yield _describe(config, choices)
+    # Created once for all configurations: there are 44 kinds of knob and some 80 configurations.
+    engine, choices = Blank(Kind.ENGINE), Blank(Kind.KNOB_CHOICE, KNOB_KINDS)
+    for config in heuristics.fill(Attribute.HEURISTICS_RESULTS, Blank(Kind.ENGINE_CONFIG, most)):
+        yield _describe(config, engine, choices)
 
 
 def _engine(graph: Descriptor, device: Target, index: int) -> Descriptor:
@@ -135,8 +124,8 @@ def _range(info: Descriptor) -> range:
     return range(least, most + 1, max(step, 1))
 
 
-def _describe(config: Descriptor, choices: Sequence[Descriptor]) -> Engine:
-    (engine,) = config.fill(Attribute.CONFIG_ENGINE, [Descriptor(Kind.ENGINE)])
+def _describe(config: Descriptor, blank: Blank, choices: Blank) -> Engine:
+    (engine,) = config.fill(Attribute.CONFIG_ENGINE, blank)
     chosen = config.fill(Attribute.CONFIG_KNOB_CHOICES, choices)
     knobs = ((*choice.get(Attribute.KNOB_TYPE), *choice.get(Attribute.KNOB_VALUE)) for choice in chosen)
     (index,) = engine.get(Attribute.ENGINE_INDEX)

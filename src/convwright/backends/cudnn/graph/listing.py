@@ -21,7 +21,6 @@ from convwright.backends.cudnn.graph.engine import (
     execution_plan,
     expected_workspace_bytes,
     knob_ranges,
-    proposals,
     proposed_engines,
     workspace_bytes,
 )
@@ -100,17 +99,6 @@ def _planned(problem: ConvProblem, device: DeviceFacts) -> Offers:
     if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
         return (refusal,), ()
     return tuple(_offer(problem, engine, where, final=final) for engine in proposed), others
-
-
-def proposed(problem: ConvProblem, device: DeviceFacts) -> Iterator[Candidate]:
-    """Only supported proposals, each planned when it is reached, with duplicates."""
-    try:
-        where = target(device)
-        graph = operation_graph(problem, where)
-    except (BackendError, Refused):
-        return
-    offers = (_offer(problem, engine, where, final=not device.present) for engine in proposals(graph, where))
-    yield from (offer for offer in offers if isinstance(offer, Candidate))
 
 
 def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Config) -> Offer:

@@ -176,7 +176,8 @@ def _ways(sweep: Sweep) -> tuple[int | None, ...]:
 def _filled(patch: Patch, sweep: Sweep) -> Iterator[Patch]:
     """The patch with as many output channels as fit, in equal parts of a group; none if not even one fits."""
     most = min(sweep.outputs, max(1, _MOST_SUMS_OF_A_PART // patch.rows))
-    ways = (replace(patch, outputs=-(-sweep.outputs // -(-sweep.outputs // each))) for each in range(most, 0, -1))
+    counts = dict.fromkeys(-(-sweep.outputs // -(-sweep.outputs // each)) for each in range(most, 0, -1))
+    ways = (replace(patch, outputs=count) for count in counts)
     yield from islice((each for each in ways if _fits(each, sweep)), 1)
 
 
