@@ -62,7 +62,7 @@ def main() -> None:
         "benchmark": "prediction speed", "on": device.name, "problems": len(first),
         "given": len(given), "given_s": given_s, "engines": sum(map(len, listed)), "listed_s": listed_s,
         "candidates": candidates, "whole_s": whole_s,
-        "conditions": dict(conditions(device_facts("cpu"))) | {"date": today()},
+        "conditions": dict(conditions(device_facts("cpu"))) | dict(today()),
     }  # fmt: skip
     print(
         f"{len(given)} given candidates {given_s:.2f} s; {len(first)} problems with cuDNN's "

@@ -105,3 +105,10 @@ def test_looking_at_a_device_elsewhere_forgets_nothing() -> None:
         store.record(PROBLEM.key, H200.key, "cudnn/gemm", "cudnn 91900", None, "ran out of memory")
         find(PROBLEM, H200, Policy(), mode=Mode.HEURISTIC, store=store)
         assert set(store.findings(PROBLEM.key, H200.key)) == {"cudnn/gemm"}
+
+
+def test_briefly_it_lists_what_its_first_heuristic_proposes() -> None:
+    proposed, _ = graph.offers(PROBLEM, H200)
+    few = list(Cudnn().briefly(PROBLEM, H200, Policy()))
+    assert 5 < len(few) < len(proposed)
+    assert few == [*proposed[: len(few)]]

@@ -204,16 +204,28 @@ def test_listing_is_the_same_in_every_process() -> None:
     assert runs[0].stdout.split("\n")[:-1] == runs[1].stdout.split("\n")[:-1] == here
 
 
+def test_a_device_without_tf32_that_is_planned_for_first_takes_it_from_no_other() -> None:
+    program = (
+        "from convwright.backends.cudnn.graph import listing as graph; from convwright.core.policy import Policy;"
+        "from convwright.core.problem import ConvProblem; from convwright.core.profiles import profile;"
+        "plan = lambda text, name: [*graph.candidates(ConvProblem.parse(text), profile(name), Policy())];"
+        f"plan('{RESNET} dt:fp16 tag:nhwc ep:bias+relu', 't4');"
+        f"print(sum(offer.arithmetic == 'tf32' for offer in plan('{RESNET}', 'a100') if hasattr(offer, 'config')))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert int(run.stdout) > 5, run.stderr
+
+
 def test_planning_again_gives_the_same() -> None:
     first = planned(SMALL)
     graph.lasting_offers.cache_clear()
     assert planned(SMALL) == first
 
 
-@pytest.mark.parametrize("asked", ["target", "proposed_engines", "execution_plan"])
+@pytest.mark.parametrize("asked", ["_target", "proposed_engines", "execution_plan"])
 @pytest.mark.parametrize("status", [1001, 4003, 4004])
 def test_what_has_no_memory_is_refused_for_this_once(asked: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: Any) -> None:
+    def none(*_: Any, **__: Any) -> None:
         raise BackendError(explain(status))
 
     graph.lasting_offers.cache_clear()

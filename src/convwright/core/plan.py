@@ -161,6 +161,15 @@ class Selective(Protocol):
 
 
 @runtime_checkable
+class Brief(Protocol):
+    """A backend that can list its most promising candidates in a fraction of the time that all take."""
+
+    def briefly(self, problem: Any, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        """A few offers, the most promising first."""
+        ...
+
+
+@runtime_checkable
 class Writable(Protocol):
     """A backend that can write a plan that is slow to build as text, and read it in another process."""
 

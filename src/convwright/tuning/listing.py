@@ -15,6 +15,7 @@ from convwright.core.direction import Role
 from convwright.core.kinds.problem import Problem
 from convwright.core.plan import (
     Backend,
+    Brief,
     Configurable,
     FingerprintsCandidates,
     OnlyHere,
@@ -38,6 +39,15 @@ Against = Callable[[Chain], str | None]
 def direct(problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
     """What the backends offer and refuse, in the registry's order."""
     return [offer for member in backends(problem.kind) for offer in member.candidates(problem, device, policy)]
+
+
+def briefly(problem: Problem, device: DeviceFacts, policy: Policy) -> list[Offer]:
+    """The same, but only the most promising of backends that would take long to list all."""
+    return [
+        offer
+        for member in backends(problem.kind)
+        for offer in (member.briefly if isinstance(member, Brief) else member.candidates)(problem, device, policy)
+    ]
 
 
 def tiny(device: DeviceFacts) -> ConvProblem:

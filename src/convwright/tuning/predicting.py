@@ -40,7 +40,7 @@ def everything(
 
     def promising(inner: Problem) -> list[Candidate]:
         allowed = [
-            each for each in listing.candidates(listing.direct(inner, device, policy))
+            each for each in listing.candidates(listing.briefly(inner, device, policy))
             if listing.objection(each, policy) is None
         ]  # fmt: skip
         known = zip(allowed, predictor.predict_all(allowed, device), strict=True)

@@ -53,6 +53,13 @@ class Cudnn:
         yield from proposed[before:]
         yield from others
 
+    def briefly(self, problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Iterator[Offer]:
+        """The engines that cuDNN's first heuristic proposes."""
+        if reason := _objection(problem, device):
+            yield Refusal(self.name, reason)
+        else:
+            yield from graph.offers(problem, device, briefly=True)[0]
+
     def spelled(self, name: str, problem: ConvProblem) -> str:
         return spelled(name, problem)
 

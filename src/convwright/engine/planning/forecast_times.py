@@ -143,7 +143,7 @@ class ForecastTimes:
         for chain in chains(problem, self.device)[0][:_MOST_CHAINS]:
             if chain.cannot_win(best_us, self.device):
                 continue
-            inner = self._likely(listing.candidates(listing.direct(chain.inner, self.device, policy)), policy)
+            inner = self._likely(listing.candidates(listing.briefly(chain.inner, self.device, policy)), policy)
             wrapped = [chain.wrap(each) for each in inner]
             known = self._predict([each for each in wrapped if listing.objection(each, policy) is None])
             found |= dict(sorted(known.items(), key=lambda each: each[1][0].value)[:1])

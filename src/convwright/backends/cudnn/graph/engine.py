@@ -31,8 +31,9 @@ class Engine:
     config: Descriptor
 
 
-def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
-    """cuDNN's proposals for ``graph`` on ``device``, best first, without duplicates.
+def proposed_engines(graph: Descriptor, device: Target, *, briefly: bool = False) -> list[Engine]:
+    """cuDNN's proposals for ``graph`` on ``device``, best first, without duplicates. ``briefly`` asks only the first
+    heuristic that has any, which takes a fifth of the time.
 
     Raises cuDNN's last error if no heuristic has a proposal, or if one of them ran out of memory.
     """
@@ -46,6 +47,8 @@ def proposed_engines(graph: Descriptor, device: Target) -> list[Engine]:
             if says_out_of_memory(str(error)):
                 raise
             failure = error
+        if briefly and found:
+            break
     if not found:
         raise failure
     return list(found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
 
@@ -35,6 +35,7 @@ from convwright.core.finding import may_pass
 from convwright.core.plan import Plan
 from convwright.core.policy import Policy
 from convwright.core.problem import ConvProblem
+from convwright.core.profiles import profile
 from convwright.errors import BackendError, Refused
 
 Offers = tuple[tuple[Offer, ...], tuple[Offer, ...]]
@@ -51,16 +52,17 @@ def candidates(problem: ConvProblem, device: DeviceFacts, policy: Policy) -> Ite
         yield from part
 
 
-def offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
+def offers(problem: ConvProblem, device: DeviceFacts, *, briefly: bool = False) -> Offers:
     """Every proposed engine and configuration with its workspace, best first by cuDNN's judgement. Separately, each
-    other engine with its default knobs, or the reason why it does not support the problem.
+    other engine with its default knobs, or the reason why it does not support the problem. ``briefly`` leaves out the
+    latter, and the proposals of all heuristics but the first.
 
     If cuDNN has no engine for the problem, ``cudnn/graph`` is refused with cuDNN's reason. The first request takes 5 to
     20 ms of planning; nothing runs, and the device need not be present. Requests that failed for lack of memory are
     repeated each time.
     """
     try:
-        return lasting_offers(problem, device)
+        return lasting_offers(problem, device, briefly)
     except _Passing as passing:
         return passing.offers
 
@@ -74,26 +76,27 @@ class _Passing(Exception):
 
 
 @lru_cache(maxsize=256)
-def lasting_offers(problem: ConvProblem, device: DeviceFacts) -> Offers:
+def lasting_offers(problem: ConvProblem, device: DeviceFacts, briefly: bool) -> Offers:
     """The same, cached."""
-    found = _planned(problem, device)
+    found = _planned(problem, device, briefly=briefly)
     if any(isinstance(offer, Refusal) and may_pass(offer) for part in found for offer in part):
         raise _Passing(found)
     return found
 
 
-def _planned(problem: ConvProblem, device: DeviceFacts) -> Offers:
+def _planned(problem: ConvProblem, device: DeviceFacts, *, briefly: bool) -> Offers:
     final = not device.present
     try:
-        where = target(device)
+        where = _target(device)
         graph = operation_graph(problem, where)
     except (BackendError, Refused) as failure:
         return (Refusal(REFUSAL_ID, str(failure)),), ()
     try:
-        proposed, refusal = proposed_engines(graph, where), None
+        proposed, refusal = proposed_engines(graph, where, briefly=briefly), None
     except BackendError as failure:
         proposed, refusal = [], Refusal(REFUSAL_ID, _why_only_if_present(problem, device) or str(failure))
-    others = tuple(_others(problem, graph, where, {engine.index for engine in proposed}, final=final))
+    known = {engine.index for engine in proposed}
+    others = () if briefly else tuple(_others(problem, graph, where, known, final=final))
     if refusal is not None and may_pass(refusal):
         return (refusal,), others
     if refusal is not None and not any(isinstance(offer, Candidate) for offer in others):
@@ -105,7 +108,7 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
     """An engine by its name and knobs, proposed or not."""
     index, knobs = numbers(algorithm, config)
     try:
-        where = target(device)
+        where = _target(device)
         graph = operation_graph(problem, where)
         most = engine_count(graph) - 1
         if index > most:
@@ -118,7 +121,7 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
 
 def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
     """The same engine with one or two knobs changed, if cuDNN accepts the setting."""
-    where, (index, now) = target(device), numbers(candidate.algorithm, candidate.config)
+    where, (index, now) = _target(device), numbers(candidate.algorithm, candidate.config)
     graph = operation_graph(candidate.problem, where)
     for knobs in takewhile(lambda _: goes_on(), neighbours(now, knob_ranges(graph, where, index))):
         try:
@@ -150,15 +153,30 @@ def read(candidate: Candidate, device: DeviceFacts, text: str) -> GraphPlan:
     torch_device = torch.device(str(device.torch_name))
     with torch.cuda.device(torch_device):
         plan = Descriptor(Kind.EXECUTION_PLAN).set_text(Attribute.PLAN_JSON, text)
-        return GraphPlan(candidate, target(device).of_plan(plan).finalize(), torch_device)
+        return GraphPlan(candidate, _target(device).of_plan(plan).finalize(), torch_device)
 
 
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     """cuDNN's execution plan of ``candidate``. It asks no heuristic, so a stored candidate needs no planning."""
-    where = target(device)
+    where = _target(device)
     graph = operation_graph(candidate.problem, where)
     engine = configured(graph, where, *numbers(candidate.algorithm, candidate.config))
     return execution_plan(engine.config, where)
+
+
+def _target(device: DeviceFacts) -> Target:
+    """The device as cuDNN takes it. If the first device that a process plans for has no TF32, cuDNN 9.19 plans without
+    TF32 for all others, too. So one that has it comes first."""
+    if device.peak(Arithmetic.TF32) is None:
+        _plan_with_tf32()
+    return target(device)
+
+
+@lru_cache
+def _plan_with_tf32() -> None:
+    where = target(profile("a100"))
+    with suppress(BackendError):
+        proposed_engines(operation_graph(ConvProblem.of((1, 8, 8, 8), (8, 8, 3, 3)), where), where, briefly=True)
 
 
 def _why_only_if_present(problem: ConvProblem, device: DeviceFacts) -> str | None:
@@ -194,26 +212,23 @@ def _offer(problem: ConvProblem, engine: Engine, device: Target, *, final: bool)
     fault = fault_of_compiled(problem) if engine.compiles else None
     if fault is not None:
         return Refusal(engine_id(engine.index, _config(engine.knobs)), fault)
-    candidate = Candidate(
+    try:
+        plan = execution_plan(engine.config, device) if final else None
+    except BackendError as failure:
+        return Refusal(engine_id(engine.index, _config(engine.knobs)), str(failure))
+    return Candidate(
         problem=problem,
         backend="cudnn",
         algorithm=f"{PREFIX}{engine.index}",
         config=_config(engine.knobs),
         arithmetic=arithmetic(problem.dtype, engine.notes),
-        workspace_bytes=expected_workspace_bytes(engine.config),
+        workspace_bytes=expected_workspace_bytes(engine.config) if plan is None else workspace_bytes(plan),
         deterministic=NumericalNote.NONDETERMINISTIC not in engine.notes,
         source=Source.PLANNER,
         saves_products=bool(engine.notes & _FEWER_PRODUCTS),
         rounds_sums=NumericalNote.REDUCED_PRECISION_REDUCTION in engine.notes,
         compiles=engine.compiles,
     )
-    if final:
-        try:
-            plan = execution_plan(engine.config, device)
-        except BackendError as failure:
-            return Refusal(candidate.id, str(failure))
-        return replace(candidate, workspace_bytes=workspace_bytes(plan))
-    return candidate
 
 
 def arithmetic(dtype: DType, notes: frozenset[NumericalNote]) -> Arithmetic:
