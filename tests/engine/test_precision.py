@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from convwright import flags, torch_api
 from convwright.core.dtype import Arithmetic, DType
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.policy import Policy
 from convwright.core.profiles import profile
 from convwright.engine.engine import Engine
@@ -24,6 +25,7 @@ from convwright.engine.passes.listed import passed
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
+from convwright.engine.planning.searched_times import SearchedTimes
 from convwright.engine.precision.asked import Asked
 from convwright.engine.precision.lowering import Lowering, Precision, layers, lowered
 from convwright.engine.precision.mixed import Mixed
@@ -183,11 +185,27 @@ def test_only_some_layers_may_use_tf32() -> None:
 def test_where_all_else_errs_too_much_numbers_are_not_split(tf32: bool) -> None:
     own, plan = network(nn.Conv2d(4, 4, 3), X), lambda lowering: None  # which is not called
     with flags.tf32(tf32), flags.matmul_tf32(tf32):
-        attempts = [allowed for _, allowed in Asked().attempts(own, (X,), Policy(), profile("h200"), plan)]
+        attempts = [each.policy for each in Asked().attempts(own, (X,), Policy(), profile("h200"), plan)]
     assert [allowed.max_error for allowed in attempts] == [4.0, 2.0, 1.0, 1.0][: len(attempts)]
     splits = [allowed.arithmetic is None or Arithmetic.FP16X3 in allowed.arithmetic for allowed in attempts]
     assert splits == ([True] * 3 if tf32 else [True, True, True, False])
     assert all(allowed.arithmetic is None or Arithmetic.TF32 not in allowed.arithmetic for allowed in attempts)
+
+
+def test_on_a_cpu_sums_over_an_image_are_kept_in_planes_if_outputs_err_too_much() -> None:
+    own, plan = network(nn.Conv2d(4, 4, 3), X), lambda lowering: None  # which is not called
+    for device, wanted in (("cpu", [False, True, True, True]), (profile("h200"), [False] * 4)):
+        facts = device_facts("cpu") if device == "cpu" else device
+        with flags.tf32(False):
+            assert [each.rows_in_planes for each in Asked().attempts(own, (X,), Policy(), facts, plan)] == wanted
+
+    texts = [f'pointwise "a - mean(a)" mb2ic8ih8 {row}' for row in (
+        "row:chw groups:2", "row:chw groups:2 tag:nhwc", "row:c tag:nhwc"
+    )]  # fmt: skip
+    with using(None) as store:
+        times = SearchedTimes(device_facts("cpu"), Policy(), Mode.HEURISTIC, store, rows_in_planes=True)
+        found = times.of_problems([PointwiseProblem.parse(text) for text in texts], lambda *_: None)
+        assert [bool(candidates) for _, candidates in found] == [True, False, True]
 
 
 def test_parts_of_a_model_are_in_16_bits() -> None:

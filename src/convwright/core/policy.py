@@ -69,6 +69,11 @@ class Policy(Record):
         """The same with objective time instead of energy, which takes too long to measure for many candidates."""
         return replace(self, objective=Objective.TIME) if self.objective is Objective.ENERGY else self
 
+    @property
+    def allowed_workspace_bytes(self) -> int:
+        """``max_workspace_bytes``, or its default."""
+        return DEFAULT_WORKSPACE_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes
+
     def objection(
         self,
         *,
@@ -78,7 +83,7 @@ class Policy(Record):
         workspace_is_bound: bool = False,
     ) -> str | None:
         """Why a candidate with these properties is not allowed; None if it is."""
-        limit = DEFAULT_WORKSPACE_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes
+        limit = self.allowed_workspace_bytes
         if workspace_bytes is not None and workspace_bytes > limit:
             verb = "may need" if workspace_is_bound else "needs"
             return f"{verb} {workspace_bytes:,} bytes of workspace, {limit:,} are allowed"

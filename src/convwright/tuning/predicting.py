@@ -12,7 +12,7 @@ from convwright.core.device import DeviceFacts
 from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.finding import Interval
 from convwright.core.kinds.problem import Problem
-from convwright.core.policy import DEFAULT_WORKSPACE_BYTES, Objective, Policy, Weights
+from convwright.core.policy import Objective, Policy, Weights
 from convwright.core.predictor import Prediction, Predictor
 from convwright.core.problem import ConvProblem
 from convwright.prediction.predicted_choice import Predicted
@@ -34,8 +34,9 @@ def everything(
     direct = listing.direct(problem, device, policy)
     rows = predicted([*pytorchs_own(problem, device), *listing.candidates(direct)], device, policy, predictor)
     best_us = min((_us(row) for row in rows if row.objection is None), default=inf)
-    saves = policy.objective is Objective.WORKSPACE or any(
-        _us(row) < best_us and _needs_too_much(row.candidate, policy) for row in rows
+    limit = policy.allowed_workspace_bytes
+    short = policy.objective is Objective.WORKSPACE or any(
+        _us(row) < best_us and (row.candidate.workspace_bytes or 0) > limit for row in rows
     )
 
     def promising(inner: Problem) -> list[Candidate]:
@@ -48,7 +49,7 @@ def everything(
         return list({each.backend: each for each, _ in reversed(ranked)}.values())
 
     def against(chain: Chain) -> str | None:
-        return None if chain.splits and saves else chain.cannot_win(best_us, device)
+        return None if chain.splits and short else chain.cannot_win(best_us, device)
 
     rewritten = listing.rewritten(problem, device, policy, promising, against)
     rows += predicted(listing.candidates(rewritten), device, policy, predictor)
@@ -57,12 +58,6 @@ def everything(
 
 def _us(row: Predicted) -> float:
     return inf if row.prediction is None else row.prediction.time_us.value
-
-
-def _needs_too_much(candidate: Candidate, policy: Policy) -> bool:
-    """Whether the candidate needs more workspace than the policy allows."""
-    limit = DEFAULT_WORKSPACE_BYTES if policy.max_workspace_bytes is None else policy.max_workspace_bytes
-    return (candidate.workspace_bytes or 0) > limit
 
 
 def pytorchs_own(problem: Problem, device: DeviceFacts) -> tuple[Candidate, ...]:

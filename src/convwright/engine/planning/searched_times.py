@@ -13,8 +13,10 @@ from convwright import flags, strict_json
 from convwright.backends import registry
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
+from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
+from convwright.core.tensor_spec import Layout
 from convwright.engine.export.foreign import prepared
 from convwright.engine.planning.alternates import alternates
 from convwright.engine.planning.times import TimedCandidate, at_least, planning_policy
@@ -38,10 +40,20 @@ _FOREIGN_US = 50_000.0
 
 class SearchedTimes:
     """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` also returns candidates with little
-    workspace. ``rests_on`` is what the store knew of each problem when its candidates were taken, by key."""
+    workspace; ``rows_in_planes`` returns none for sums over a channels-last image. ``rests_on`` is what the store knew
+    of each problem when its candidates were taken, by key."""
 
-    def __init__(self, device: DeviceFacts, policy: Policy, mode: Mode, store: Store, *, frugal: bool = False) -> None:
-        self.device = device
+    def __init__(
+        self,
+        device: DeviceFacts,
+        policy: Policy,
+        mode: Mode,
+        store: Store,
+        *,
+        frugal: bool = False,
+        rows_in_planes: bool = False,
+    ) -> None:
+        self.device, self._rows_in_planes = device, rows_in_planes
         self._frugal, self._policy, self._mode, self._store = frugal, planning_policy(policy), mode, store
         self.rests_on: dict[str, str] = {}
 
@@ -59,6 +71,8 @@ class SearchedTimes:
                 yield problem, found
 
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
+        if self._rows_in_planes and _sums_channels_last(problem):
+            return ()
         try:
             found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
         except ConvwrightError:  # nothing here computes the problem
@@ -100,3 +114,8 @@ class SearchedTimes:
         libraries = registry.backend("torch").fingerprint(self.device)
         subject = operation, libraries, flags.tf32_allowed(), flags.matmul_tf32_allowed()
         return f"time of {operation.target} {sha256(repr(subject).encode()).hexdigest()[:32]}"
+
+
+def _sums_channels_last(problem: Problem) -> bool:
+    """Whether it sums over the pixels of a channels-last image."""
+    return isinstance(problem, PointwiseProblem) and max(problem.row, default=0) > 1 and problem.y.layout is Layout.NHWC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -30,6 +30,15 @@ _UNSPLIT = frozenset(native_arithmetic(dtype, tf32=False) for dtype in DType)
 # The share of the allowed error left for roundings. Kernels add their own errors.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 _MAX_OUTPUT_ERROR = 1e-3
+
+
+class Attempt(NamedTuple):
+    """A network precision and the limits of its layers. If ``rows_in_planes``, sums over an image, as in group norm,
+    read no channels-last input: on a CPU, PyTorch's sums of large images then err ten times as much."""
+
+    lowering: Lowering
+    policy: Policy
+    rows_in_planes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,9 +93,8 @@ class Asked:
         policy: Policy,
         device: DeviceFacts,
         plan: Callable[[Lowering], Assignment] | None,
-    ) -> Iterator[tuple[Lowering, Policy]]:
-        """Attempts in order, until outputs are accurate enough: a network precision, and the errors that layers may
-        have. ``plan`` is as in ``Mixed``."""
+    ) -> Iterator[Attempt]:
+        """Attempts in order, until outputs are accurate enough. ``plan`` is as in ``Mixed``."""
         if self.precision is Precision.MIXED:
             samples = [torch_api.flatten(each)[0] for each in self._like(inputs)]
             mixed = Mixed(network, samples, device, plan)
@@ -95,18 +103,18 @@ class Asked:
                 lowering = mixed.within(share * self.max_output_error)
                 if lowering not in tried:
                     tried.append(lowering)
-                    yield lowering, policy
+                    yield Attempt(lowering, policy)
             return
         lowering = Lowering() if self.precision is None else Lowering.uniform(network.graph, self.precision)
         if plan is None:
-            yield lowering, policy
+            yield Attempt(lowering, policy)
             return
-        for layer in _LAYER_ERRORS[device.kind]:
+        for number, layer in enumerate(_LAYER_ERRORS[device.kind]):
             policy_of_layers = replace(policy, max_error=layer * policy.max_error)
-            yield lowering, policy_of_layers
+            yield Attempt(lowering, policy_of_layers, rows_in_planes=device.kind == "cpu" and number > 0)
         allows_tf32 = lowering.tf32 is not None or flags.tf32_allowed() or flags.matmul_tf32_allowed()
         if device.kind == "cuda" and policy.arithmetic is None and not allows_tf32:
-            yield lowering, replace(policy_of_layers, arithmetic=_UNSPLIT)
+            yield Attempt(lowering, replace(policy_of_layers, arithmetic=_UNSPLIT))
 
     def _like(self, inputs: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         """The samples, which must have the form of the example; the example itself if there are none."""
