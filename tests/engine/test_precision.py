@@ -15,6 +15,7 @@ from convwright import flags, torch_api
 from convwright.core.dtype import Arithmetic, DType
 from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.policy import Policy
+from convwright.core.problem import ConvProblem
 from convwright.core.profiles import profile
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import exported
@@ -24,6 +25,7 @@ from convwright.engine.optimize import optimize
 from convwright.engine.passes.listed import passed
 from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
+from convwright.engine.planning.planes import Planes
 from convwright.engine.planning.planned import Planner
 from convwright.engine.planning.searched_times import SearchedTimes
 from convwright.engine.precision.asked import Asked
@@ -41,6 +43,7 @@ from convwright.tuning.session import using
 from engine.net import Net
 from engine.random_network import RandomNetwork
 
+CPU = device_facts("cpu")
 X = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
 SIXTEEN = [(Precision.FP16, DType.FP16), (Precision.BF16, DType.BF16)]
 
@@ -194,18 +197,24 @@ def test_where_all_else_errs_too_much_numbers_are_not_split(tf32: bool) -> None:
 
 def test_on_a_cpu_sums_over_an_image_are_kept_in_planes_if_outputs_err_too_much() -> None:
     own, plan = network(nn.Conv2d(4, 4, 3), X), lambda lowering: None  # which is not called
-    for device, wanted in (("cpu", [False, True, True, True]), (profile("h200"), [False] * 4)):
-        facts = device_facts("cpu") if device == "cpu" else device
+    for device, wanted in ((CPU, [Planes.FREE, *[Planes.SUMS] * 3, Planes.ALL]), (profile("h200"), [Planes.FREE] * 4)):
         with flags.tf32(False):
-            assert [each.rows_in_planes for each in Asked().attempts(own, (X,), Policy(), facts, plan)] == wanted
+            assert [each.planes for each in Asked().attempts(own, (X,), Policy(), device, plan)] == wanted
 
-    texts = [f'pointwise "a - mean(a)" mb2ic8ih8 {row}' for row in (
-        "row:chw groups:2", "row:chw groups:2 tag:nhwc", "row:c tag:nhwc"
-    )]  # fmt: skip
+
+@pytest.mark.parametrize(
+    ("planes", "kept"), [(Planes.FREE, "11111"), (Planes.SUMS, "10111"), (Planes.ALL, "10010")], ids=str
+)
+def test_what_is_computed_in_planes(planes: Planes, kept: str) -> None:
+    row = 'pointwise "a - mean(a)" mb2ic8ih8 row:'
+    problems = [
+        *map(PointwiseProblem.parse, (f"{row}chw groups:2", f"{row}chw groups:2 tag:nhwc", f"{row}c tag:nhwc")),
+        ConvProblem.parse("mb2ic4ih8oc4kh3"), ConvProblem.parse("mb2ic4ih8oc4kh3 tag:nhwc"),
+    ]  # fmt: skip
     with using(None) as store:
-        times = SearchedTimes(device_facts("cpu"), Policy(), Mode.HEURISTIC, store, rows_in_planes=True)
-        found = times.of_problems([PointwiseProblem.parse(text) for text in texts], lambda *_: None)
-        assert [bool(candidates) for _, candidates in found] == [True, False, True]
+        times = SearchedTimes(CPU, Policy(), Mode.HEURISTIC, store, planes=planes)
+        found = "".join(str(int(bool(some))) for _, some in times.of_problems(problems, lambda *_: None))
+    assert found == kept
 
 
 def test_parts_of_a_model_are_in_16_bits() -> None:

@@ -225,7 +225,7 @@ def _planned(
         return ready(network, Lowering(), cheapest(network, Lowering(), policy))
     standard = asked.standard(model, inputs, captured.network, policy)
     plan = None if measures_nothing else lambda lowering: cheapest(in_types(lowering), lowering, policy)
-    for lowering, allowed, rows_in_planes in asked.attempts(network, inputs, policy, facts, plan):
+    for lowering, allowed, planes in asked.attempts(network, inputs, policy, facts, plan):
         net = in_types(lowering)
         build = partial(ready, net, lowering)
         if measures_nothing:
@@ -240,8 +240,7 @@ def _planned(
                 best.assignment = known.taking(best.step_times(tensors))
                 if standard.objection(best) is None and not _is_slow(best, model, inputs):
                     return best
-        frugal = memory_budget is not None
-        times = SearchedTimes(facts, allowed, mode, store, frugal=frugal, rows_in_planes=rows_in_planes)
+        times = SearchedTimes(facts, allowed, mode, store, frugal=memory_budget is not None, planes=planes)
         best = fastest_in_place(planner(net, lowering, allowed, times), build, tensors)
         if (wrong := standard.objection(best)) is None:
             if not _is_slow(best, model, inputs) and not any(disturbed(best.assignment)):

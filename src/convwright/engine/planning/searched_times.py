@@ -13,12 +13,11 @@ from convwright import flags, strict_json
 from convwright.backends import registry
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.kinds.pointwise import PointwiseProblem
 from convwright.core.kinds.problem import Problem
 from convwright.core.policy import Policy
-from convwright.core.tensor_spec import Layout
 from convwright.engine.export.foreign import prepared
 from convwright.engine.planning.alternates import alternates
+from convwright.engine.planning.planes import Planes
 from convwright.engine.planning.times import TimedCandidate, at_least, planning_policy
 from convwright.errors import ConvwrightError, Refused
 from convwright.graph.operations import Foreign
@@ -40,8 +39,8 @@ _FOREIGN_US = 50_000.0
 
 class SearchedTimes:
     """A ``TimeSource`` that searches for each problem as ``mode`` says. ``frugal`` also returns candidates with little
-    workspace; ``rows_in_planes`` returns none for sums over a channels-last image. ``rests_on`` is what the store knew
-    of each problem when its candidates were taken, by key."""
+    workspace, and problems that ``planes`` excludes have none. ``rests_on`` is what the store knew of each problem when
+    its candidates were taken, by key."""
 
     def __init__(
         self,
@@ -51,9 +50,9 @@ class SearchedTimes:
         store: Store,
         *,
         frugal: bool = False,
-        rows_in_planes: bool = False,
+        planes: Planes = Planes.FREE,
     ) -> None:
-        self.device, self._rows_in_planes = device, rows_in_planes
+        self.device, self._planes = device, planes
         self._frugal, self._policy, self._mode, self._store = frugal, planning_policy(policy), mode, store
         self.rests_on: dict[str, str] = {}
 
@@ -71,7 +70,7 @@ class SearchedTimes:
                 yield problem, found
 
     def _found(self, problem: Problem) -> tuple[TimedCandidate, ...]:
-        if self._rows_in_planes and _sums_channels_last(problem):
+        if self._planes.excludes(problem):
             return ()
         try:
             found = find(problem, self.device, self._policy, mode=self._mode, store=self._store)
@@ -114,8 +113,3 @@ class SearchedTimes:
         libraries = registry.backend("torch").fingerprint(self.device)
         subject = operation, libraries, flags.tf32_allowed(), flags.matmul_tf32_allowed()
         return f"time of {operation.target} {sha256(repr(subject).encode()).hexdigest()[:32]}"
-
-
-def _sums_channels_last(problem: Problem) -> bool:
-    """Whether it sums over the pixels of a channels-last image."""
-    return isinstance(problem, PointwiseProblem) and max(problem.row, default=0) > 1 and problem.y.layout is Layout.NHWC

@@ -14,6 +14,7 @@ from convwright.core.dtype import DType, native_arithmetic
 from convwright.core.policy import Policy
 from convwright.engine.network import Network
 from convwright.engine.planning.assignment import Assignment
+from convwright.engine.planning.planes import Planes
 from convwright.engine.precision.lowering import Lowering, Precision
 from convwright.engine.precision.mixed import Mixed
 from convwright.engine.precision.standard import GivenError, OwnError, Standard
@@ -33,12 +34,11 @@ _MAX_OUTPUT_ERROR = 1e-3
 
 
 class Attempt(NamedTuple):
-    """A network precision and the limits of its layers. If ``rows_in_planes``, sums over an image, as in group norm,
-    read no channels-last input: on a CPU, PyTorch's sums of large images then err ten times as much."""
+    """A network precision, the limits of its layers, and what is computed in planes."""
 
     lowering: Lowering
     policy: Policy
-    rows_in_planes: bool = False
+    planes: Planes = Planes.FREE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,9 @@ class Asked:
             return
         for number, layer in enumerate(_LAYER_ERRORS[device.kind]):
             policy_of_layers = replace(policy, max_error=layer * policy.max_error)
-            yield Attempt(lowering, policy_of_layers, rows_in_planes=device.kind == "cpu" and number > 0)
+            yield Attempt(lowering, policy_of_layers, Planes.SUMS if device.kind == "cpu" and number else Planes.FREE)
+        if device.kind == "cpu":
+            yield Attempt(lowering, policy_of_layers, Planes.ALL)
         allows_tf32 = lowering.tf32 is not None or flags.tf32_allowed() or flags.matmul_tf32_allowed()
         if device.kind == "cuda" and policy.arithmetic is None and not allows_tf32:
             yield Attempt(lowering, replace(policy_of_layers, arithmetic=_UNSPLIT))
