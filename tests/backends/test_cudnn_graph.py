@@ -222,7 +222,7 @@ def test_planning_again_gives_the_same() -> None:
     assert planned(SMALL) == first
 
 
-@pytest.mark.parametrize("asked", ["_target", "proposed_engines", "execution_plan"])
+@pytest.mark.parametrize("asked", ["target_of", "proposed_engines", "execution_plan"])
 @pytest.mark.parametrize("status", [1001, 4003, 4004])
 def test_what_has_no_memory_is_refused_for_this_once(asked: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: Any, **__: Any) -> None:

@@ -64,16 +64,11 @@ def _permitted_by_name(algorithm: str, problem: ConvProblem, device: DeviceFacts
     without a configuration matches each of its configurations."""
     known = resolved(policy, problem, device)
     asked = policy if policy.max_workspace_bytes is not None else replace(policy, max_workspace_bytes=maxsize)
-    first = named(algorithm, problem, device, known)
-    reason = _forbidden(first, asked, policy)
+    candidate = named(algorithm, problem, device, known)
+    reason = _forbidden(candidate, asked, policy)
     if reason is None:
-        return first
-    name = first.family
-    if listing.spelled(listing.spaced(algorithm), problem) != first.id:
-        for other in listing.candidates(listing.of_family(name, problem, device, known)):
-            if other.family == name and _forbidden(other, asked, policy) is None:
-                return other
-    raise BadInput(f"{first.id} {reason}")
+        return candidate
+    raise BadInput(f"{candidate.id} {reason}")
 
 
 def _forbidden(candidate: Candidate, known: Policy, asked: Policy) -> str | None:

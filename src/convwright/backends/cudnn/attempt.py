@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from convwright.backends.cudnn.classic import listing as classic
 from convwright.backends.cudnn.graph import listing as graph
-from convwright.backends.cudnn.graph.device import target
 from convwright.backends.cudnn.graph.engine import configured, execution_plan, workspace_bytes
 from convwright.backends.cudnn.graph.problem import operation_graph
 from convwright.backends.cudnn.names import engine_named
@@ -32,7 +31,7 @@ def attempt(problem: ConvProblem, algorithm: str, device: DeviceFacts) -> int:
     engine = engine_named(f"cudnn/{algorithm}")
     if engine is None:
         return _classic(problem, algorithm, device)
-    where = target(device)
+    where = graph.target_of(device)
     config = configured(operation_graph(problem, where), where, *graph.numbers(*engine)).config
     return workspace_bytes(execution_plan(config, where))
 

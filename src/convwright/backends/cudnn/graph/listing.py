@@ -87,7 +87,7 @@ def lasting_offers(problem: ConvProblem, device: DeviceFacts, briefly: bool) -> 
 def _planned(problem: ConvProblem, device: DeviceFacts, *, briefly: bool) -> Offers:
     final = not device.present
     try:
-        where = _target(device)
+        where = target_of(device)
         graph = operation_graph(problem, where)
     except (BackendError, Refused) as failure:
         return (Refusal(REFUSAL_ID, str(failure)),), ()
@@ -108,7 +108,7 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
     """An engine by its name and knobs, proposed or not."""
     index, knobs = numbers(algorithm, config)
     try:
-        where = _target(device)
+        where = target_of(device)
         graph = operation_graph(problem, where)
         most = engine_count(graph) - 1
         if index > most:
@@ -121,7 +121,7 @@ def one(problem: ConvProblem, device: DeviceFacts, algorithm: str, config: Confi
 
 def variants(candidate: Candidate, device: DeviceFacts, goes_on: Callable[[], bool]) -> Iterator[Candidate]:
     """The same engine with one or two knobs changed, if cuDNN accepts the setting."""
-    where, (index, now) = _target(device), numbers(candidate.algorithm, candidate.config)
+    where, (index, now) = target_of(device), numbers(candidate.algorithm, candidate.config)
     graph = operation_graph(candidate.problem, where)
     for knobs in takewhile(lambda _: goes_on(), neighbours(now, knob_ranges(graph, where, index))):
         try:
@@ -153,18 +153,18 @@ def read(candidate: Candidate, device: DeviceFacts, text: str) -> GraphPlan:
     torch_device = torch.device(str(device.torch_name))
     with torch.cuda.device(torch_device):
         plan = Descriptor(Kind.EXECUTION_PLAN).set_text(Attribute.PLAN_JSON, text)
-        return GraphPlan(candidate, _target(device).of_plan(plan).finalize(), torch_device)
+        return GraphPlan(candidate, target_of(device).of_plan(plan).finalize(), torch_device)
 
 
 def finalized(candidate: Candidate, device: DeviceFacts) -> Descriptor:
     """cuDNN's execution plan of ``candidate``. It asks no heuristic, so a stored candidate needs no planning."""
-    where = _target(device)
+    where = target_of(device)
     graph = operation_graph(candidate.problem, where)
     engine = configured(graph, where, *numbers(candidate.algorithm, candidate.config))
     return execution_plan(engine.config, where)
 
 
-def _target(device: DeviceFacts) -> Target:
+def target_of(device: DeviceFacts) -> Target:
     """The device as cuDNN takes it. If the first device that a process plans for has no TF32, cuDNN 9.19 plans without
     TF32 for all others, too. So one that has it comes first."""
     if device.peak(Arithmetic.TF32) is None:
