@@ -111,6 +111,18 @@ def _told(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
+def check_name(name: str, value: object) -> None:
+    """Refuse what is no text to show: an empty one, or one with letters that a terminal obeys. ``name`` is the user's
+    word for it.
+
+    >>> check_name("`name` of a job", "night run")
+    """
+    if not (isinstance(value, str) and value):
+        raise BadInput(f"{name} must be a text that is not empty, got {value!r}")
+    if not value.isprintable():
+        raise BadInput(f"{name} must be a text without control characters, got {value!r}")
+
+
 def printable(text: str, *, lines: bool = False) -> str:
     r"""``text`` with escapes for control characters and all else that a terminal obeys and does not show; ``lines``
     may end in it.

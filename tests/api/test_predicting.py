@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import convwright as cw
 from convwright import strict_json
@@ -21,6 +22,7 @@ from convwright.prediction.boosted_trees import TreeSettings
 from convwright.prediction.learning import learn
 from convwright.prediction.models import Origin
 from convwright.report.predicted_curve import chart_of
+from convwright.report.tables.predictions import print_predictions
 from convwright.store.store import Store
 from prediction.made_observations import DEVICE, FAST, candidates, measured, observations
 
@@ -103,6 +105,17 @@ def test_memory_is_operands_result_and_workspace() -> None:
         assert verdict.predicted.memory_bytes == (None if workspace is None else operands + workspace)
 
 
+def test_what_does_not_fit_is_not_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "mb100000ic64ih56oc64kh3ph1 dt:fp16"
+    found = cw.predict(text, device="t4")
+    own = next(each for each in found.verdicts if each.predicted.candidate.id == "torch/default")
+    assert found.choice is None
+    assert own.reason == "needs 80.3 GB of memory, and Tesla T4 has 15.8 GB"
+    assert cw.predict(text, device="h200").choice is not None
+    print_predictions(found, Console())
+    assert "No candidate is allowed." in capsys.readouterr().out
+
+
 def test_a_learned_model_is_used(model: Path) -> None:
     found = cw.predict(TEXT, device="h200", model=model)
     assert (found.model.origin, found.model.path) == (Origin.GIVEN, model)
@@ -178,6 +191,10 @@ def test_packing_counts_where_weights_change() -> None:
     more = {id_ for id_ in times if packed[id_] > times[id_]}
     assert more
     assert all("-packed" in id_ for id_ in more)
+    for each in changing.verdicts:
+        found = each.predicted.prediction
+        if found is not None and found.energy_mj is not None and found.power_w is not None:
+            assert found.energy_mj.value == pytest.approx(found.power_w.value * found.time_us.value / 1000)
 
 
 def test_an_input_and_a_weight_pose_the_problem() -> None:
@@ -255,6 +272,8 @@ def test_a_bad_sweep_is_one_sentence() -> None:
         cw.predict_sweep(TEXT, "iw=9:", device="h200")
     with pytest.raises(BadInput, match="goes from a smaller value to a larger one"):
         cw.predict_sweep(TEXT, "iw=9:3", device="h200")
+    with pytest.raises(BadInput, match="a sweep changes a size of a convolution, got a problem of kind 'pool'"):
+        cw.predict_sweep("pool max mb2ic8ih9 kh3", "ih=9:12", device="h200")
 
 
 def test_candidates_that_were_seen_are_like_those_learned_from(model: Path) -> None:

@@ -350,6 +350,11 @@ def test_a_network_is_predicted_for_other_batches() -> None:
     assert large.memory_bytes > small.memory_bytes
     assert small.to_json()["power_w"]["value"] > 0
     assert cw.predict(model, x, device="a100", store="none").to_json()["power_w"] is None  # which has no model
+    assert "it does not fit" not in str(small)
+    tiny = cw.predict(model, x, device=replace(profile("t4"), memory_bytes=1000), store="none")
+    assert "it does not fit: the device has 1,000 bytes" in str(tiny)
+    with pytest.raises(cw.BackendError, match=r"^out of memory for inputs of a batch of 1,000,000,000,000"):
+        cw.predict(model, x, device="h200", batch=10**12)
     with pytest.raises(cw.BadInput, match="`batch` must be a whole number above 0, or None, got 0"):
         cw.predict(model, x, device="h200", batch=0)
     with pytest.raises(cw.BadInput, match="the model is in training mode"):

@@ -56,6 +56,15 @@ def test_percentiles_deadlines_and_several_instances() -> None:
     assert simulate(placement, seconds=100.0, seed=3) == found
 
 
+def test_more_images_than_memory_holds_are_refused() -> None:
+    jobs = [Job("a", "net", (1,), rate_per_s=100.0)]
+    placement = place(jobs, [Device("gpu", 9)], [Estimate("net", "gpu", 1, Interval(1.0, 1.0, 1.0), 1)], "latency")
+    with pytest.raises(
+        BadInput, match=r"^about 1e\+08 images arrive in 1e\+06 s, and at most 20,000,000 are simulated"
+    ):
+        simulate(placement, seconds=1e6)
+
+
 def test_no_stream_no_simulation() -> None:
     placement = place(
         [Job("a", "net", (1,), images=1)], [Device("gpu", 9)], [Estimate("net", "gpu", 1, Interval(1.0, 1.0, 1.0), 1)]

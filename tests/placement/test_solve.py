@@ -34,6 +34,19 @@ def test_the_search_for_many_jobs_finds_the_best_of_few(
         assert found.value == pytest.approx(best, rel=1e-5)
 
 
+def test_a_stream_that_hardly_needs_a_device_takes_none_from_others() -> None:
+    """The solver's presolve calls this impossible if it is told the share of "rare", 8e-7."""
+    jobs = [
+        Job("once", "slow", (8,), images=100),
+        Job("rare", "quick", (2,), rate_per_s=0.01),
+        Job("often", "slow", (2, 8), rate_per_s=333.3, source="host", bytes_in=1),
+    ]
+    fleet = [Device("gpu", 40, count=3, price_per_hour=1.0, links=(("host", 1000.0),))]
+    times = (("quick", 2, 162.0, 5), ("slow", 2, 162.0, 12), ("slow", 8, 42871.0, 9))
+    estimates = [Estimate(key, "gpu", batch, Interval(us, us, us), size) for key, batch, us, size in times]
+    assert place(jobs, fleet, estimates).makespan_s == pytest.approx(13 * 0.042871)
+
+
 @pytest.mark.parametrize("kind", ["deadlines", "rates", "memory"])
 @pytest.mark.parametrize("seed", range(8))
 def test_what_fills_devices_to_the_last_is_placed(kind: str, seed: int) -> None:

@@ -89,6 +89,22 @@ def test_a_file(tmp_path: Path) -> None:
             ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu'",
         ),
         (
+            "high = 2100.0",
+            "high = inf",
+            ", line 27: `time_us` of the estimate of 'resnet50' on device 'gpu' must have 0 < low <= value <= high, "
+            "all of them finite, got 2000 (1900 to inf)",
+        ),
+        (
+            "rate_per_s = 30.0",
+            "rate_per_s = 1e-300",
+            ", line 14: `rate_per_s` of job 'camera' is less than one image in 30 years",
+        ),
+        (
+            'name = "camera"',
+            'name = "\\u001b[2J"',
+            ", line 11: `name` of a job must be a text without control characters, got '\\x1b[2J'",
+        ),
+        (
             "[[device]]",
             "[[machine]]",
             ", line 16: 'machine' is not known; the tables are [[job]], [[device]], [[model]] and [[estimate]]",
@@ -111,6 +127,12 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, sentence: str) 
     )
     with pytest.raises(BadInput, match=f"^fleet.toml{re.escape(sentence)}"):
         parse_spec(text, "fleet.toml")
+
+
+def test_a_key_has_one_model() -> None:
+    model = '[[model]]\nkey = "unet"\ntarget = "a.py:b"\n'
+    with pytest.raises(BadInput, match=r"^fleet.toml, line 5: another model has the key 'unet', too"):
+        parse_spec(model + model, "fleet.toml")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,14 @@ def test_trees_that_lead_in_circles_are_refused() -> None:
         BoostedTrees.from_arrays(trees.to_arrays() | {"children": children}, trees.to_json())
 
 
+@pytest.mark.parametrize("name", ["threshold", "value"])
+def test_numbers_that_are_none_are_refused(name: str) -> None:
+    trees = small()
+    arrays = trees.to_arrays()
+    with pytest.raises(BadInput, match="do not fit each other"):
+        BoostedTrees.from_arrays(arrays | {name: np.full_like(arrays[name], np.nan)}, trees.to_json())
+
+
 def test_rows_that_do_not_fit_are_refused() -> None:
     trees = small()
     with pytest.raises(BadInput, match=r"a matrix of 3 columns, got the shape \(1, 2\)"):

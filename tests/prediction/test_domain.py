@@ -75,7 +75,10 @@ def test_what_is_no_domain_is_refused() -> None:
     domain = fit_domain(times(100).features, np.arange(100))
     with pytest.raises(BadInput, match="needs the arrays centre, deviation, references and a limit"):
         Domain.from_arrays({}, domain.to_json())
-    with pytest.raises(BadInput, match="must be a matrix that fits its centre"):
+    with pytest.raises(BadInput, match="must be a matrix of finite numbers that fits its centre"):
         Domain.from_arrays(domain.to_arrays() | {"centre": np.ones(2)}, domain.to_json())
+    for name, array in domain.to_arrays().items():
+        with pytest.raises(BadInput, match="must be a matrix of finite numbers"):
+            Domain.from_arrays(domain.to_arrays() | {name: np.full_like(array, np.nan)}, domain.to_json())
     with pytest.raises(BadInput, match="at least 3 groups, got 1"):
         fit_domain(times(100).features, np.zeros(100))

@@ -79,6 +79,33 @@ def test_objectives() -> None:
     assert choose_predicted([OWN], OWN, energy)[0].reason == "no energy can be predicted"
 
 
+def test_the_reason_is_that_of_the_objective() -> None:
+    own = row("torch/default", 10.0, mj=9.0)
+    fft = row("reference/fft", 8.0, workspace=8, mj=3.0)
+    gemm = row("reference/gemm", 5.0, workspace=9000, mj=4.5)
+    told = {
+        objective: [verdict.reason for verdict in choose_predicted([own, gemm, fft], own, Policy(objective=objective))]
+        for objective in (Objective.TIME, Objective.ENERGY, Objective.WORKSPACE)
+    }
+    assert told == {
+        Objective.TIME: [
+            "the winner by prediction, 2.00x as fast as PyTorch's own call",
+            "is predicted to take 1.60x the winner's time",
+            "is predicted to take 2.00x the winner's time",
+        ],
+        Objective.ENERGY: [
+            "the winner by prediction, 0.33x the energy of PyTorch's own call",
+            "is predicted to take 1.50x the winner's energy",
+            "is predicted to take 3.00x the winner's energy",
+        ],
+        Objective.WORKSPACE: [
+            "the winner: nothing allowed needs less workspace",
+            "needs 8 bytes of workspace",
+            "needs 9,000 bytes of workspace",
+        ],
+    }
+
+
 def test_those_whose_intervals_overlap_the_best_are_worth_running() -> None:
     rows = [row("a/far", 20.0), row("a/best", 5.0), row("a/near", 5.5), row("a/next", 6.0), row("a/fourth", 5.9)]
     verdicts = choose_predicted(rows, None, POLICY)

@@ -11,6 +11,7 @@ from pathlib import Path
 from convwright.api.predicting import Predictions, predict
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
+from convwright.core.kinds.text import KINDS
 from convwright.core.policy import Policy
 from convwright.core.record import Record
 from convwright.errors import BadInput
@@ -87,6 +88,9 @@ def predict_sweep(
     >>> [point.value for point in found.points], found.points[0].time_us.value > 0
     ([55, 56, 57], True)
     """
+    kind = text.split(maxsplit=1)[0] if isinstance(text, str) and text.strip() else ""
+    if kind in KINDS[1:]:
+        raise BadInput(f"a sweep changes a size of a convolution, got a problem of kind {kind!r}")
     sizes = sweep_of(sweep) if isinstance(sweep, str) else sweep
     with using(store) as kept:
         found = [
@@ -102,7 +106,8 @@ def predict_sweep(
 def _point(value: int, found: Predictions, store: Store) -> SweepPoint:
     choice = found.choice
     if choice is None or choice.predicted.prediction is None:
-        raise BadInput(f"nothing that computes {found.problem.key} is allowed, so no time can be predicted")
+        why = f": {found.verdicts[0].predicted.candidate.id} {found.verdicts[0].reason}" if found.verdicts else ""
+        raise BadInput(f"nothing that computes {found.problem.key} is allowed, so no time can be predicted{why}")
     known = store.findings(found.problem.key, found.device.key).values()
     times = [each.measurement.device_us.value for each in known if each.measurement is not None]
     prediction = choice.predicted.prediction

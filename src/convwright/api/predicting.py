@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from convwright.notebook import html
 from convwright.option_names import DirectionName
 from convwright.prediction.breakdown import Breakdown, breakdown
 from convwright.prediction.models import Served, served
-from convwright.prediction.predicted_choice import PredictedVerdict, choose_predicted
+from convwright.prediction.predicted_choice import Predicted, PredictedVerdict, choose_predicted
 from convwright.store.store import Store
 from convwright.tuning import listing
 from convwright.tuning.predicting import everything, own_of
@@ -131,8 +131,17 @@ def predict(
     with using(store) as kept:
         chosen = served(facts, kept.path, model)
     rows, refusals = everything(posed, facts, asked, chosen.predictor)
+    rows = [replace(row, objection=row.objection or _does_not_fit(row, facts)) for row in rows]
     verdicts = choose_predicted(rows, own_of(rows), asked)
     return Predictions(posed, facts, asked, verdicts, tuple(refusals), chosen)
+
+
+def _does_not_fit(row: Predicted, device: DeviceFacts) -> str | None:
+    """Why a candidate needs more memory than the device has; None if it does not, or if either is unknown."""
+    needed, there = row.memory_bytes, device.memory_bytes
+    if needed is None or there is None or needed <= there:
+        return None
+    return f"needs {needed / 1e9:,.1f} GB of memory, and {device.name} has {there / 1e9:,.1f} GB"
 
 
 def _row(verdict: PredictedVerdict) -> dict[str, Any]:

@@ -23,6 +23,8 @@ def check_target(path: Path | str) -> None:
     target = Path(path)
     if target.is_dir():
         raise BadInput(f"{target} is a folder: name a file in it, such as {target / 'observations.parquet'}")
+    if not target.parent.is_dir():
+        raise BadInput(f"there is no folder {str(target.parent)!r} for {target.name!r}: create it first")
     if target.suffix != SUFFIX:
         raise BadInput(f"observations are written as Apache Parquet: the file must end in {SUFFIX}, got {str(path)!r}")
 

@@ -58,7 +58,10 @@ def predict(
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="SIZE=VALUES", help="Several values of one size: iw=200:260, or as `bench` takes them."),
+        typer.Option(
+            metavar="SIZE=VALUES",
+            help="Several values of a convolution's size: iw=200:260, or as `bench` takes them.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="With --sweep: draw the times to a .png, .svg or .pdf file.")

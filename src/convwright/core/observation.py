@@ -63,7 +63,10 @@ class Observation(Record):
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Observation:
         if record.get("schema") != SCHEMA:
-            raise BadInput(f"an observation must have the schema {SCHEMA!r}, got {record.get('schema')!r}")
+            raise BadInput(
+                f"an observation must have the schema {SCHEMA!r}, got {record.get('schema')!r}: `convwright sample "
+                "export` writes observations"
+            )
         try:
             return cls(
                 candidate=candidate_from_record(record["candidate"]),

@@ -55,7 +55,8 @@ class NetworkPrediction(Record):
     that the predictor has learned from. ``memory_bytes`` counts weights, inputs, and the peak of results and
     workspaces; the driver's own memory comes on top. ``power_w`` is the time-weighted mean over the steps with known
     power, and ``energy_mj`` is that power over the whole run. None means that no prediction exists. ``unknown`` names
-    the layers whose workspace or packed weight only the device can report; ``memory_bytes`` omits these."""
+    the layers whose workspace or packed weight only the device can report; ``memory_bytes`` omits these.
+    ``device_memory_bytes`` is the memory of the device, None if it is not known."""
 
     device: str
     time_us: Interval
@@ -65,6 +66,7 @@ class NetworkPrediction(Record):
     energy_mj: Interval | None = None
     layers: tuple[LayerPrediction, ...] = ()
     unknown: tuple[str, ...] = ()
+    device_memory_bytes: int | None = None
 
     def __repr__(self) -> str:
         return f"<NetworkPrediction: {len(self.layers)} layers on {self.device}, {self.time_us.value:,.0f} µs>"
@@ -100,6 +102,8 @@ def sentences(found: NetworkPrediction) -> Iterator[str]:
         energy = f"{found.energy_mj.value:,.1f} mJ, between {_between(found.energy_mj)}"
         yield f"power: {found.power_w.value:,.0f} W; energy: {energy}"
     yield f"memory: {found.memory_bytes:,} bytes of weights, inputs, results and workspaces"
+    if found.device_memory_bytes is not None and found.memory_bytes > found.device_memory_bytes:
+        yield f"it does not fit: the device has {found.device_memory_bytes:,} bytes"
     if found.unknown:
         yield singular(
             f"without workspaces or packed weights of {len(found.unknown)} steps, which only the device can report: "
@@ -112,7 +116,7 @@ def _rough_sentences(found: NetworkPrediction) -> Iterator[str]:
     if not found.rough_share:
         return
     time_us, share = found.time_us, "all" if found.rough_share > 0.995 else f"{found.rough_share:.0%}"
-    yield f"{share} of it is a rough estimate, for layers unlike all that the predictor has learned from"
+    yield f"{share} of it is a rough estimate: nothing was learned from layers like these"
     if found.rough_share < _MUCH:
         return
     if 0 < time_us.low <= time_us.value and time_us.high < inf:

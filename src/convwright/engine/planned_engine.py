@@ -69,6 +69,7 @@ class PlannedEngine:
             self.facts.key, total, rough_us / total.value if total.value else 0.0, memory_bytes, watts,
             None if watts is None else energy_of(watts, total),
             tuple(layer_prediction(step, basis, tensors, self.facts) for step, basis in steps), self.unknown,
+            self.facts.memory_bytes,
         )  # fmt: skip
 
     def _power_w(self) -> Interval | None:

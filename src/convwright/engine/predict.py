@@ -25,6 +25,7 @@ from convwright.engine.precision.lowering import Precision
 from convwright.engine.predicting import planned_engine
 from convwright.errors import BadInput
 from convwright.naming import is_whole
+from convwright.shortage import needing
 from convwright.store.store import Store
 from convwright.tuning.session import using
 
@@ -147,7 +148,8 @@ def with_batch(inputs: tuple[Any, ...], batch: int | None) -> tuple[Any, ...]:
     if not (is_whole(batch) and batch > 0):
         raise BadInput(f"`batch` must be a whole number above 0, or None, got {batch!r}")
     tensors, nesting = torch_api.flatten(inputs)
-    return tuple(torch_api.unflatten(_resized(tensors, batch), nesting))
+    with needing(f"inputs of a batch of {batch:,}, which are made although nothing runs: give a smaller `batch`"):
+        return tuple(torch_api.unflatten(_resized(tensors, batch), nesting))
 
 
 def _resized(tensors: Sequence[Tensor], batch: int) -> list[Tensor]:

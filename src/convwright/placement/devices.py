@@ -7,7 +7,7 @@ from math import inf
 
 from convwright.core.record import Record
 from convwright.errors import BadInput
-from convwright.naming import check_above_0, check_not_below_0, is_whole
+from convwright.naming import check_above_0, check_name, check_not_below_0, is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,7 @@ class Device(Record):
     kind: str | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and self.name):
-            raise BadInput(f"`name` of a device must be a text that is not empty, got {self.name!r}")
+        check_name("`name` of a device", self.name)
         for field in ("memory_bytes", "count"):
             value = getattr(self, field)
             if not (is_whole(value) and value > 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
 from convwright.core.finding import Interval
 from convwright.core.record import Record
@@ -30,8 +30,11 @@ class Estimate(Record):
         time = self.time_us
         if not isinstance(time, Interval):
             raise BadInput(f"`time_us` {name} must be an Interval, got {time!r}")
-        if not (0 < time.low <= time.value <= time.high and isfinite(time.value)):
-            raise BadInput(f"`time_us` {name} must have 0 < low <= value <= high, got {time}")
+        if not (0 < time.low <= time.value <= time.high < inf):
+            raise BadInput(
+                f"`time_us` {name} must have 0 < low <= value <= high, all of them finite, got {time.value:g} "
+                f"({time.low:g} to {time.high:g})"
+            )
         check_not_below_0(f"`memory_bytes` {name}", self.memory_bytes)
         if self.power_w is not None:
             check_above_0(f"`power_w` {name}", self.power_w)

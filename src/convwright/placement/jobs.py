@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from convwright.core.record import Record
 from convwright.errors import BadInput
-from convwright.naming import check_above_0, check_not_below_0, is_whole
+from convwright.naming import check_above_0, check_name, check_not_below_0, is_whole
+
+_LEAST_PER_S = 1e-9  # figures of rarer streams are lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,8 @@ class Job(Record):
     bytes_out: int = 0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and self.name):
-            raise BadInput(f"`name` of a job must be a text that is not empty, got {self.name!r}")
-        if not (isinstance(self.key, str) and self.key):
-            raise BadInput(f"`key` of job {self.name!r} must be a text that is not empty, got {self.key!r}")
+        check_name("`name` of a job", self.name)
+        check_name(f"`key` of job {self.name!r}", self.key)
         _check_batches(self)
         if (self.images is None) == (self.rate_per_s is None):
             given = "neither" if self.images is None else "both"
@@ -45,8 +45,13 @@ class Job(Record):
         for field in ("rate_per_s", "deadline_s"):
             if getattr(self, field) is not None:
                 check_above_0(f"`{field}` of job {self.name!r}", getattr(self, field))
-        if self.source is not None and not (isinstance(self.source, str) and self.source):
-            raise BadInput(f"`source` of job {self.name!r} must name a device or a host, got {self.source!r}")
+        if self.rate_per_s is not None and self.rate_per_s < _LEAST_PER_S:
+            raise BadInput(
+                f"`rate_per_s` of job {self.name!r} is less than one image in 30 years, got {self.rate_per_s:g}: "
+                "write `images` instead"
+            )
+        if self.source is not None:
+            check_name(f"`source` of job {self.name!r}", self.source)
         for field in ("bytes_in", "bytes_out"):
             check_not_below_0(f"`{field}` of job {self.name!r}", getattr(self, field))
 

@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from convwright.errors import BadInput
 from convwright.placement.devices import Device
 from convwright.placement.estimates import Estimate
 from convwright.placement.jobs import Job
@@ -106,6 +107,8 @@ def _predicted(
                 check_evaluates(module)
                 captures = {(key, batch): captured(module, with_batch(inputs_of(example), batch), precision)}
             found = planned(captures[key, batch], facts[device.name], Policy(), kept).prediction
+            if not found.time_us.value:
+                raise BadInput(f"nothing runs in the model of {key!r}, so it has no time to predict")
             watts = None if found.power_w is None else found.power_w.value
             estimate = Estimate(key, device.name, batch, found.time_us, found.memory_bytes, watts)
             is_learned = served(facts[device.name], kept.path).origin is not Origin.DATA_SHEET

@@ -13,6 +13,9 @@ from convwright.errors import BadInput
 from convwright.naming import check_above_0, check_not_below_0
 from convwright.placement.placement import Assigned, Placement
 
+# These take about a minute, and a gigabyte for their latencies.
+_MOST_IMAGES = 20_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Latencies(Record):
@@ -83,6 +86,12 @@ def simulate(
     streams = [each for each in placement.assigned if each.job.is_stream]
     if not streams:
         raise BadInput("a simulation needs a stream: give a job of the placement a rate_per_s instead of images")
+    images = seconds * sum(each.job.rate_per_s or 0.0 for each in streams)
+    if images > _MOST_IMAGES:
+        raise BadInput(
+            f"about {images:.2g} images arrive in {seconds:g} s, and at most {_MOST_IMAGES:,} are simulated: give "
+            "fewer seconds"
+        )
     waits = {each.job.name: _wait(wait_limit_s, each.job.name) for each in streams}
     queues: dict[str, list[_Queue]] = {}
     for each in streams:

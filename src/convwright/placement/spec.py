@@ -89,7 +89,11 @@ def parse_spec(text: str, name: str = "the text") -> Spec:
     def every(kind: type[_Made], word: str) -> tuple[_Made, ...]:
         return tuple(_made(kind, word, number, each, text, name) for number, each in enumerate(tables.get(word, ())))
 
-    return Spec(every(Job, "job"), every(Device, "device"), every(Estimate, "estimate"), every(ModelTarget, "model"))
+    models = every(ModelTarget, "model")
+    for number, model in enumerate(models):
+        if any(model.key == other.key for other in models[:number]):
+            raise BadInput(f"{name}{_line(text, 'model', number, 'key')}: another model has the key {model.key!r}, too")
+    return Spec(every(Job, "job"), every(Device, "device"), every(Estimate, "estimate"), models)
 
 
 def _made(kind: type[_Made], word: str, number: int, table: Mapping[str, Any], text: str, name: str) -> _Made:

@@ -188,6 +188,7 @@ def _check(trees: BoostedTrees) -> None:
         and ((trees.feature >= 0) & (trees.feature < trees.features)).all()
         and ((trees.children >= here) & (trees.children < count)).all()  # so no row goes in circles
         and np.isfinite(trees.value).all()
+        and not np.isnan(trees.threshold).any()
         and 0 <= trees.depth <= count
     )
     if not fits:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from convwright.errors import BadInput
@@ -89,8 +90,12 @@ class Domain:
         except (KeyError, TypeError, ValueError):
             raise BadInput(f"a domain needs the arrays {', '.join(_ARRAYS)} and a limit") from None
         shaped = centre.shape == deviation.shape == references.shape[1:] and references.ndim == 2
-        if not (shaped and len(references) and (deviation > 0).all()):
-            raise BadInput(f"a domain's reference rows must be a matrix that fits its centre, got {references.shape}")
+        finite = all(np.isfinite(each).all() for each in (centre, deviation, references)) and isfinite(limit)
+        if not (shaped and finite and len(references) and (deviation > 0).all()):
+            raise BadInput(
+                "a domain's reference rows must be a matrix of finite numbers that fits its centre, got "
+                f"{references.shape}"
+            )
         return cls(centre, deviation, references, limit, false_alarms)
 
 

@@ -129,9 +129,19 @@ def _workspace(row: Predicted) -> float:
 
 def _why(row: Predicted, best: Predicted | None, own: Predicted | None, policy: Policy) -> str:
     assert best is not None
+    if policy.objective is Objective.WORKSPACE:
+        needed = row.candidate.workspace_bytes
+        needs = "needs an unknown workspace" if needed is None else f"needs {needed:,} bytes of workspace"
+        return "the winner: nothing allowed needs less workspace" if row is best else needs
+    by_energy = policy.objective is Objective.ENERGY
+    what, least = "energy" if by_energy else "time", _cost(best, policy)
     if row is not best:
-        return f"is predicted to take {row.us / best.us:.2f}x the winner's time" if best.us else _NOTHING
+        return f"is predicted to take {_cost(row, policy) / least:.2f}x the winner's {what}" if least else _NOTHING
     if row is own:
-        return "the winner: nothing allowed is predicted to be faster by more than a tie"
-    against = "" if own is None else f", {own.us / row.us:.2f}x as fast as PyTorch's own call"
-    return f"the winner by prediction{against}"
+        better = "need less energy" if by_energy else "be faster"
+        return f"the winner: nothing allowed is predicted to {better} by more than a tie"
+    if own is None or (by_energy and (own.prediction is None or own.prediction.energy_mj is None)):
+        return "the winner by prediction"
+    if by_energy:
+        return f"the winner by prediction, {least / _cost(own, policy):.2f}x the energy of PyTorch's own call"
+    return f"the winner by prediction, {own.us / row.us:.2f}x as fast as PyTorch's own call"

@@ -17,6 +17,7 @@ from convwright.core.predictor import Prediction, Predictor
 from convwright.core.problem import ConvProblem
 from convwright.prediction.predicted_choice import Predicted
 from convwright.prediction.rates import rates_of
+from convwright.prediction.sums import energy_of
 from convwright.tuning import listing
 from convwright.tuning.chains import Chain
 from convwright.tuning.choose import is_torch
@@ -102,7 +103,7 @@ def own_of(rows: Iterable[Predicted]) -> Predicted | None:
 def _with_packing(
     prediction: Prediction | None, candidate: Candidate, device: DeviceFacts, policy: Policy
 ) -> Prediction | None:
-    """The time of a call, including the packing of a weight that changes between calls."""
+    """The time and energy of a call, including the packing of a weight that changes between calls."""
     leaf = candidate.leaf
     if prediction is None or policy.weights is Weights.CONSTANT or not leaf.algorithm.endswith(_PACKED):
         return prediction
@@ -111,4 +112,6 @@ def _with_packing(
         return prediction
     rates = rates_of(device)
     packing_us = rates.launch_us + 2 * weight.nbytes / rates.bandwidth_bytes_per_us
-    return replace(prediction, time_us=prediction.time_us.plus(Interval(packing_us, packing_us, packing_us)))
+    time_us = prediction.time_us.plus(Interval(packing_us, packing_us, packing_us))
+    watts = prediction.power_w
+    return replace(prediction, time_us=time_us, energy_mj=None if watts is None else energy_of(watts, time_us))

@@ -26,7 +26,10 @@ def print_predictions(found: Predictions, console: Console, *, refusals: bool = 
     """
     console.print(Text(found.problem.key, style="bold"))
     console.print(singular(f"{found.device.key} · {len(found.verdicts)} candidates · predicted, nothing ran"))
-    predictions_sheet(found).print_to(console, top)
+    if any(verdict.allowed for verdict in found.verdicts):
+        predictions_sheet(found).print_to(console, top)
+    else:
+        console.print("No candidate is allowed.")
     console.print(Text(str(found.model), style="dim"))
     others = [(each.predicted.candidate.id, each.reason) for each in found.verdicts if not each.allowed]
     print_reasons("not allowed", others, console)
