@@ -112,5 +112,5 @@ def test_what_is_no_table_is_refused_in_words(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), other)
     with pytest.raises(BadInput, match="is a table, but not of observations"):
         list(read(other))
-    with pytest.raises(BadInput, match="there is no folder .* create it first"):
+    with pytest.raises(BadInput, match=r"there is no folder .* create it first"):
         write(list, tmp_path / "no folder" / "seen.parquet")

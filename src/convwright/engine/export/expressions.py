@@ -12,7 +12,8 @@ from convwright.core.kinds.expression import Apply, Constant, Expression
 Builder = Callable[..., Expression | None]
 
 
-def _number(value: Any) -> Expression | None:
+def number(value: Any) -> Expression | None:
+    """An argument as an expression; None if it has none."""
     if isinstance(value, bool | int | float):
         return Constant(float(value))
     return None if value is None or isinstance(value, str | list) else value
@@ -20,7 +21,7 @@ def _number(value: Any) -> Expression | None:
 
 def _both(operator: str) -> Builder:
     def build(a: Any, b: Any, *, alpha: float = 1, **others: Any) -> Expression | None:
-        first, second = _number(a), _number(b)
+        first, second = number(a), number(b)
         if first is None or second is None or any(other is not None for other in others.values()):
             return None
         if alpha != 1:

@@ -10,22 +10,19 @@ from typing import Any
 import torch
 
 from convwright import torch_api
-from convwright.core.dtype import IN_PYTORCH, DType
+from convwright.core.dtype import DType
 from convwright.core.epilogue import Epilogue
 from convwright.core.kinds.copy import CopyProblem
 from convwright.core.kinds.expression import Apply, Constant, Expression, Operand, names
 from convwright.core.kinds.linear import LinearProblem
-from convwright.core.kinds.pointwise import OPERAND_NAMES
 from convwright.core.problem import ConvProblem
 from convwright.core.tensor_spec import TensorSpec
 from convwright.core.window import all_sides, per_axis
-from convwright.engine.export import expressions, parts, pools, resizes, rows
+from convwright.engine.export import elementwise, masks, parts, pools, resizes, rows
 from convwright.engine.export.arguments import arguments
 from convwright.engine.export.builder import Builder, Translation, Unknown, per_channel
 from convwright.engine.export.foreign import written
-from convwright.engine.export.operand_order import in_order_of, shared_order
-from convwright.engine.export.order import Order, after, in_order, original
-from convwright.errors import ConvwrightError
+from convwright.engine.export.order import Order, after, in_order
 from convwright.graph.layouts import dense
 from convwright.graph.operations import Foreign, Join
 
@@ -134,34 +131,6 @@ def batch_norm(builder: Builder, node: Any) -> bool:
     value = builder.compute_expression(name, tree, operands, TensorSpec(y.shape, y.dtype))
     # PyTorch's node gives a tuple; in evaluation mode nobody reads its other members.
     return builder.has_parts(node, [(value, in_order(len(y.shape)))])
-
-
-def pointwise(builder: Builder, node: Any) -> bool:
-    """An element-wise operator."""
-    result = builder.result(node)
-    tensors = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, torch.fx.Node)]
-    order = shared_order(builder, tensors, len(result.shape))
-    operands: dict[str, str] = {}
-
-    def expression(argument: Any) -> Any:
-        if not isinstance(argument, torch.fx.Node):
-            return argument
-        value = in_order_of(builder, argument, order)
-        known = next((name for name, read in operands.items() if read == value), None)
-        name = known or OPERAND_NAMES[len(operands)]
-        operands[name] = value
-        return Operand(name)
-
-    args = [expression(argument) for argument in node.args]
-    kwargs = {name: expression(argument) for name, argument in node.kwargs.items()}
-    try:
-        tree = expressions.BUILDERS[str(node.target)](*args, **kwargs)
-    except ConvwrightError:
-        return False
-    if tree is None or not operands or result.dtype not in IN_PYTORCH:
-        return False
-    y = TensorSpec(original(result.shape, order), result.dtype)
-    return builder.is_permuted(node, builder.compute_expression(builder.name(node), tree, operands, y), order)
 
 
 def padding(builder: Builder, node: Any) -> bool:
@@ -293,7 +262,7 @@ def _join(builder: Builder, node: Any, values: list[str], dim: int) -> bool:
 _VIEWS = ("view.default", "reshape.default", "unsafe_view.default", "_unsafe_view.default", "flatten.using_ints",
           "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims")  # fmt: skip
 _SAME = ("clone.default", "alias.default", "detach.default", "contiguous.default", "dropout.default",
-         "_to_copy.default", "to.dtype", "lift_fresh_copy.default")  # fmt: skip
+         "_to_copy.default", "to.dtype", "type_as.default", "lift_fresh_copy.default")  # fmt: skip
 _FORWARD = tuple(f"conv{rank}d.{overload}" for rank in (1, 2, 3) for overload in ("default", "padding"))
 TRANSLATIONS: Mapping[str, Translation] = {
     **dict.fromkeys((f"aten.{name}" for name in _FORWARD), convolution),
@@ -306,6 +275,6 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "aten.pad.default": padding, "aten.constant_pad_nd.default": padding,
     **dict.fromkeys((f"aten.{name}" for name in _VIEWS), view),
     **dict.fromkeys((f"aten.{name}" for name in _SAME), same),
-    **dict.fromkeys(expressions.BUILDERS, pointwise),
+    **elementwise.TRANSLATIONS, **masks.TRANSLATIONS,
     str(operator.getitem): part,
 }  # fmt: skip
