@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,8 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+import convwright as cw
+from convwright.backends.torch_native.own import torch_candidate
+from convwright.core.problem import ConvProblem
 from convwright.engine.engine import Engine
 from convwright.engine.optimize import optimize
+from convwright.engine.running.failure import is_pytorchs
 from convwright.errors import BadInput
 from convwright.graph.operations import Foreign
 from convwright.settings import Mode
@@ -113,3 +119,23 @@ def test_a_memory_report_counts_what_is_there_and_is_drawn(engine: Engine, tmp_p
     assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(BadInput, match="the name of a picture must end in"):
         report.draw(tmp_path / "memory.txt")
+
+
+@pytest.mark.parametrize("looked_at", ["input", "output"])
+def test_another_thread_waits_for_a_run_before_it_looks(looked_at: str) -> None:
+    """The first look runs all steps in the arena."""
+    engine = cw.optimize(nn.Conv2d(4, 4, 3).eval(), torch.randn(1, 4, 9, 9), mode="heuristic", store="none").clone()
+    looking = Thread(target=getattr, args=(engine, looked_at), daemon=True)
+    with engine.turn:  # as a run holds it
+        looking.start()
+        looking.join(0.3)
+        assert looking.is_alive()
+    looking.join(30)
+    assert not looking.is_alive()
+
+
+@pytest.mark.parametrize("config", [(), (("tf32", "on"),), (("tf32", "off"),)])
+def test_pytorchs_own_call_is_known_with_any_configuration(engine: Engine, config: tuple[tuple[str, str], ...]) -> None:
+    step = next(each for each in engine.assignment.steps if each.candidate is not None)
+    own = replace(step, candidate=torch_candidate(ConvProblem.of((1, 8, 9, 9), (8, 8, 3, 3)), config))
+    assert is_pytorchs(own)

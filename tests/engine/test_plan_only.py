@@ -329,6 +329,8 @@ def test_a_folder_needs_weights(planned: cw.PlannedEngine, tmp_path: Path) -> No
         ({"plan_only": True, "buckets": [1, 2]}, r"runs nothing, so that buckets would be ignored"),
         ({"plan_only": True, "partial": True}, r"runs nothing, so that partial would be ignored"),
         ({"plan_only": True, "mode": "full"}, r"runs nothing, so that mode would be ignored"),
+        ({"plan_only": True, "mode": "predict-top"}, r"runs nothing, so that mode would be ignored"),
+        ({"plan_only": True, "on_failure": "torch"}, r"runs nothing, so that on_failure would be ignored"),
         ({"plan_only": True, "precision": "mixed"}, r'precision="mixed" runs the model to measure its errors'),
         ({"plan_only": True, "policy": Policy(objective=Objective.ENERGY)}, r"can be planned only for time"),
     ],

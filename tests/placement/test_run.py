@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import sleep
+from time import perf_counter, sleep
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import nn
 
 from convwright.core.finding import Interval
 from convwright.errors import BadInput, Refused
-from convwright.placement import Device, Estimate, Job, run_jobs
+from convwright.placement import Device, Estimate, Job, at_work, run_jobs
 from convwright.placement import run as run_module
 from dask_cluster import Cluster, free_port
 
@@ -146,3 +147,17 @@ def test_what_cannot_run_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) ->
         address = empty.scheduler_address
         with pytest.raises(Refused, match=f"^no worker of the cluster at {address} offers one of cpu-fast, cpu-slow: "):
             run_jobs(jobs, DEVICES, ESTIMATES, cluster=address, models=models())
+
+
+def test_a_stream_ends_in_time_even_if_the_engine_is_too_slow() -> None:
+    class Slow:
+        device = torch.device("cpu")
+
+        def run(self) -> None:
+            sleep(0.02)
+
+    engine: Any = Slow()
+    begun = perf_counter()
+    done, _ = at_work._stream(engine, at_work.Task("net", b"", 1, True, 0.2, None, 500.0), 500.0)
+    assert perf_counter() - begun < 1.0  # 100 images would take 2 s
+    assert 1 <= done <= 11

@@ -166,8 +166,9 @@ class Engine(NotAModule):
     def _at_rest(self) -> FixedRun:
         """The run on fixed tensors; on a CPU it is built at first use."""
         if self._fixed is None:
-            with undisturbed(self.device):
-                self._fixed = FixedRun(self._program)
+            with self.turn, undisturbed(self.device):  # building it runs all steps in the arena
+                if self._fixed is None:  # another thread may have built it meanwhile
+                    self._fixed = FixedRun(self._program)
         return self._fixed
 
     def clone(self, arena: Arena | None = None) -> Engine:

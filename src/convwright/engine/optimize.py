@@ -155,7 +155,10 @@ def optimize(
         raise BadInput("`samples` have the sizes of `example`, not of each bucket: leave out `samples` or `buckets`")
     inputs, tell = inputs_of(example), progress_to(progress)
     if plan_only:
-        ignored = {"partial": partial, "buckets": buckets, "samples": samples, "mode": mode is Mode.FULL}
+        ignored = {
+            "partial": partial, "buckets": buckets, "samples": samples,
+            "mode": mode in (Mode.FULL, Mode.PREDICT_TOP), "on_failure": on_failure is not OnFailure.RAISE,
+        }  # fmt: skip
         refuse_ignored(ignored, "plan_only=True plans the whole model for one size and runs nothing")
         with using(store) as kept:
             planned = planned_engine(

@@ -84,7 +84,7 @@ def _all(engine: Engine, task: Task) -> tuple[int, float]:
 
 def _stream(engine: Engine, task: Task, rate_per_s: float) -> tuple[int, float]:
     done, busy_s, begun, every_s = 0, 0.0, perf_counter(), task.batch / rate_per_s
-    while done * every_s < task.seconds:
+    while max(done * every_s, perf_counter() - begun) < task.seconds:
         sleep(max(0.0, begun + done * every_s - perf_counter()))
         started = perf_counter()
         engine.run()

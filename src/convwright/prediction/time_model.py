@@ -1,8 +1,8 @@
 """A learned model of one device's times: physics, then a correction, with intervals and a domain.
 
-Two functions learn ``log(measured / physics)`` from features, and their results are averaged. One is smooth. The other
-consists of learned rates, or of trees where rows are few or have no parts. A row is a pair of features and a physical
-estimate, which the caller provides.
+Two functions learn ``log(measured / physics)`` from features, and the weighted mean of their results counts. One is
+smooth. The other consists of learned rates, or of trees where rows are few or have no parts. A row is a pair of
+features and a physical estimate, which the caller provides.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MeasuredError(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """The logarithm of measured by physical time, as the mean of ``rough`` and ``smooth``."""
+    """The logarithm of measured by physical time, as the weighted mean of ``rough`` and ``smooth``."""
 
     rough: BoostedTrees | LearnedRates
     smooth: SmoothCorrection

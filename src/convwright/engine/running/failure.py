@@ -9,6 +9,7 @@ from convwright.engine.planning.assignment import Step
 from convwright.engine.planning.step_text import what_runs
 from convwright.errors import ConvwrightError, StepFailed, first_line
 from convwright.shortage import OutOfMemory, is_shortage
+from convwright.tuning.choose import is_torch
 
 PYTORCHS = "torch/default"  # the candidate that is PyTorch's own call
 
@@ -22,7 +23,7 @@ class OnFailure(StrEnum):
 
 def is_pytorchs(step: Step) -> bool:
     """Whether PyTorch's own call already computes a step, or nothing runs."""
-    return step.candidate is None or step.candidate.id == PYTORCHS
+    return step.candidate is None or (is_torch(step.candidate) and step.candidate.inner is None)
 
 
 def failure(step: Step, number: int, error: Exception) -> ConvwrightError:

@@ -10,15 +10,18 @@ from convwright.core.policy import Policy
 from convwright.engine.planning.assignment import Assignment, Step
 from convwright.engine.running.failure import PYTORCHS, is_pytorchs
 from convwright.tuning.asked import named
+from convwright.tuning.search import resolved
 
 
 def pinned(assignment: Assignment, numbers: Collection[int], device: DeviceFacts) -> Assignment:
-    """The same, with PyTorch's call in the steps of these numbers. Steps without a candidate stay unchanged."""
+    """The same, with PyTorch's call under its current flags in the steps of these numbers. Steps without a candidate
+    stay unchanged."""
 
     def own(number: int, step: Step) -> Step:
         if number not in numbers or step.candidate is None or is_pytorchs(step):
             return step
-        return replace(step, candidate=named(PYTORCHS, step.candidate.problem, device, Policy()))
+        problem = step.candidate.problem
+        return replace(step, candidate=named(PYTORCHS, problem, device, resolved(Policy(), problem, device)))
 
     steps = tuple(own(number, step) for number, step in enumerate(assignment.steps))
     return replace(assignment, steps=steps, beside_model=None)
