@@ -35,7 +35,7 @@ def test_the_search_for_many_jobs_finds_the_best_of_few(
 
 
 def test_a_stream_that_hardly_needs_a_device_takes_none_from_others() -> None:
-    """The solver's presolve calls this impossible if it is told the share of "rare", 8e-7."""
+    """The stream "rare" needs 8e-7 of a device. With that number in a row, the solver finds no placement."""
     jobs = [
         Job("once", "slow", (8,), images=100),
         Job("rare", "quick", (2,), rate_per_s=0.01),

@@ -11,7 +11,7 @@ from pathlib import Path
 from convwright.api.predicting import Predictions, predict
 from convwright.core.device import DeviceFacts
 from convwright.core.finding import Interval
-from convwright.core.kinds.text import KINDS
+from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
 from convwright.core.record import Record
 from convwright.errors import BadInput
@@ -88,8 +88,7 @@ def predict_sweep(
     >>> [point.value for point in found.points], found.points[0].time_us.value > 0
     ([55, 56, 57], True)
     """
-    kind = text.split(maxsplit=1)[0] if isinstance(text, str) and text.strip() else ""
-    if kind in KINDS[1:]:
+    if (kind := parse(text).kind) != "conv":
         raise BadInput(f"a sweep changes a size of a convolution, got a problem of kind {kind!r}")
     sizes = sweep_of(sweep) if isinstance(sweep, str) else sweep
     with using(store) as kept:

@@ -129,7 +129,7 @@ def call_us(finding: Finding, policy: Policy) -> Interval:
 
 
 def is_torch(candidate: Candidate) -> bool:
-    """True for PyTorch's own call."""
+    """True for PyTorch's own call. A rewrite around it has another algorithm."""
     return candidate.backend == "torch" and candidate.algorithm == "default"
 
 

@@ -96,7 +96,7 @@ def predicted(
 
 def own_of(rows: Iterable[Predicted]) -> Predicted | None:
     """PyTorch's own call under its current flags."""
-    own = (row for row in rows if is_torch(row.candidate) and row.candidate.inner is None)
+    own = (row for row in rows if is_torch(row.candidate))
     return next((each for each in own if each.objection is None), None)
 
 

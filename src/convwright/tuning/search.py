@@ -126,5 +126,5 @@ def resolved(policy: Policy, problem: Problem, device: DeviceFacts) -> Policy:
 
 def baseline_of(listed: Sequence[Candidate], policy: Policy) -> Candidate | None:
     """PyTorch's own call under its current flags."""
-    own = [candidate for candidate in listed if is_torch(candidate) and candidate.inner is None]
+    own = [candidate for candidate in listed if is_torch(candidate)]
     return next((c for c in own if policy.arithmetic is None or c.arithmetic in policy.arithmetic), None)

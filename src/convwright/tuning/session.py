@@ -72,7 +72,7 @@ class Choice(Record):
     @property
     def is_torch(self) -> bool:
         """Whether the choice is PyTorch's own call under its current flags."""
-        return is_torch(self.candidate) and self.candidate.inner is None
+        return is_torch(self.candidate)
 
     def plan(self) -> Plan:
         """The candidate ready to run; the same plan at every call."""

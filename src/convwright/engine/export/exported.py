@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 from warnings import catch_warnings, filterwarnings
 
@@ -86,8 +85,8 @@ def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str
     own = _own(signature)
     named = {**own, **signature.inputs_to_lifted_tensor_constants}
     changed = (signature.buffers_to_mutate, signature.parameters_to_mutate, signature.user_inputs_to_mutate)
-    for written in chain.from_iterable(each.values() for each in changed):
-        raise NotExported(f"the model writes to {written} while it runs, which a network planned once cannot do")
+    if written := [name for each in changed for name in each.values()]:
+        raise NotExported(f"the model writes to {written[0]} while it runs, which a network planned once cannot do")
     builder, given = Builder(), iter(example)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in named:

@@ -25,13 +25,9 @@ _CHOOSING = {
 }
 
 
-def _is_set(mask: Expression) -> Expression:
-    return Apply("ne", (mask, _ZERO))
-
-
 def _chosen(mask: Expression, a: Any, b: Any) -> Expression | None:
     first, second = number(a), number(b)
-    return None if first is None or second is None else Apply("where", (_is_set(mask), first, second))
+    return None if first is None or second is None else Apply("where", (Apply("ne", (mask, _ZERO)), first, second))
 
 
 def _not(mask: Expression) -> Expression:
@@ -74,16 +70,20 @@ def compared(builder: Builder, node: Any) -> bool:
         second = number(b)
         return None if second is None else Apply("where", (Apply(name, (a, second)), _ONE, _ZERO))
 
-    dtype = builder.spec(builder.permuted(node.args[0])[0]).dtype
-    return elementwise(builder, node, build, dtype)
+    return _made(builder, node, build)
 
 
 def combined(builder: Builder, node: Any) -> bool:
     """A mask of masks."""
     if not (all(_is_mask(builder, each) for each in node.args) and _all_take_masks(node)):
         return False
-    dtype = builder.spec(builder.permuted(node.args[0])[0]).dtype
-    return elementwise(builder, node, _COMBINED[str(node.target)], dtype)
+    return _made(builder, node, _COMBINED[str(node.target)])
+
+
+def _made(builder: Builder, node: Any, build: Build) -> bool:
+    """A mask in the dtype of what it is made of."""
+    value, _ = builder.permuted(node.args[0])
+    return elementwise(builder, node, build, builder.spec(value).dtype)
 
 
 def chosen(builder: Builder, node: Any) -> bool:
@@ -104,9 +104,7 @@ def _is_fixed(builder: Builder, node: Any) -> bool:
 
 def _is_mask(builder: Builder, node: Any) -> bool:
     """Whether a node is a mask in the graph, and no boolean that was computed once."""
-    if not isinstance(node, torch.fx.Node) or builder.tensor(node) is not None:
-        return False
-    return str(node.target) in TRANSLATIONS and str(node.target) not in _CHOOSING
+    return isinstance(node, torch.fx.Node) and str(node.target) in _MASKS and builder.tensor(node) is None
 
 
 def _all_take_masks(node: Any) -> bool:
@@ -126,8 +124,8 @@ def _takes_mask(user: Any, mask: Any) -> bool:
     return target in _COMBINED
 
 
-TRANSLATIONS: Mapping[str, Translation] = {
+_MASKS: Mapping[str, Translation] = {
     **{f"aten.{name}.{kind}": compared for name in _COMPARISONS for kind in ("Scalar", "Tensor")},
     **dict.fromkeys(_COMBINED, combined),
-    **dict.fromkeys(_CHOOSING, chosen),
 }
+TRANSLATIONS: Mapping[str, Translation] = {**_MASKS, **dict.fromkeys(_CHOOSING, chosen)}

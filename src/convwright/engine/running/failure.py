@@ -11,8 +11,6 @@ from convwright.errors import ConvwrightError, StepFailed, first_line
 from convwright.shortage import OutOfMemory, is_shortage
 from convwright.tuning.choose import is_torch
 
-PYTORCHS = "torch/default"  # the candidate that is PyTorch's own call
-
 
 class OnFailure(StrEnum):
     """Whether a failing step raises an error, or is replaced by PyTorch's own call."""
@@ -23,7 +21,7 @@ class OnFailure(StrEnum):
 
 def is_pytorchs(step: Step) -> bool:
     """Whether PyTorch's own call already computes a step, or nothing runs."""
-    return step.candidate is None or (is_torch(step.candidate) and step.candidate.inner is None)
+    return step.candidate is None or is_torch(step.candidate)
 
 
 def failure(step: Step, number: int, error: Exception) -> ConvwrightError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from convwright.core.device import DeviceFacts
 from convwright.core.policy import Policy
 from convwright.engine.planning.assignment import Assignment, Step
-from convwright.engine.running.failure import PYTORCHS, is_pytorchs
+from convwright.engine.running.failure import is_pytorchs
 from convwright.tuning.asked import named
 from convwright.tuning.search import resolved
 
@@ -21,7 +21,7 @@ def pinned(assignment: Assignment, numbers: Collection[int], device: DeviceFacts
         if number not in numbers or step.candidate is None or is_pytorchs(step):
             return step
         problem = step.candidate.problem
-        return replace(step, candidate=named(PYTORCHS, problem, device, resolved(Policy(), problem, device)))
+        return replace(step, candidate=named("torch/default", problem, device, resolved(Policy(), problem, device)))
 
     steps = tuple(own(number, step) for number, step in enumerate(assignment.steps))
     return replace(assignment, steps=steps, beside_model=None)
