@@ -12,6 +12,7 @@ from convwright.naming import by, one_of, whole_number
 
 # Names of the dimensions by rank. Other ranks have none and are written 8x16x32.
 LETTERS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
+SCALAR = "scalar"  # an operand without dimensions
 _WORDS = {"n": "mb", "c": "ic", "d": "id", "h": "ih", "w": "iw"}
 _PLAIN = re.compile(r"\d+(x\d+)*")
 _NAMED = re.compile(r"([a-z]+)([0-9]+)")
@@ -21,9 +22,11 @@ _MOST_RANK = 8
 def sizes_text(shape: tuple[int, ...]) -> str:
     """A shape as a word.
 
-    >>> sizes_text((32, 64, 56, 56)), sizes_text((8, 16, 2, 2, 2, 2))
-    ('mb32ic64ih56iw56', '8x16x2x2x2x2')
+    >>> sizes_text((32, 64, 56, 56)), sizes_text((8, 16, 2, 2, 2, 2)), sizes_text(())
+    ('mb32ic64ih56iw56', '8x16x2x2x2x2', 'scalar')
     """
+    if not shape:
+        return SCALAR
     letters = LETTERS.get(len(shape))
     if letters is None:
         return by(shape)
@@ -36,6 +39,8 @@ def read_sizes(word: str) -> tuple[int, ...]:
     >>> read_sizes("ic64ih56"), read_sizes("8x16")
     ((1, 64, 56, 56), (8, 16))
     """
+    if word == SCALAR:
+        return ()
     if _PLAIN.fullmatch(word):
         shape = tuple(whole_number("a size", size) for size in word.split("x"))
         if len(shape) > _MOST_RANK:
@@ -72,8 +77,9 @@ def tag_text(spec: TensorSpec) -> str:
     >>> tag_text(TensorSpec((4, 8), DType.FP32, (1, 4), 4)), tag_text(TensorSpec((5,), DType.FP32, (2,)))
     ('1/4@4', '/2')
     """
-    strides = "/".join(map(str, spec.strides)) if len(spec.strides) > 1 else f"/{spec.strides[0]}"
-    text = strides if spec.layout is Layout.STRIDED else str(spec.layout)
+    text = str(spec.layout)
+    if spec.layout is Layout.STRIDED:
+        text = "/".join(map(str, spec.strides)) if len(spec.strides) > 1 else f"/{spec.strides[0]}"
     return text if spec.alignment >= 16 else f"{text}@{spec.alignment}"
 
 
