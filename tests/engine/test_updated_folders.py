@@ -138,6 +138,54 @@ def test_a_model_that_computes_something_else_is_refused(
     engine.update(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Dropout(0.9)).eval())  # dropout computes nothing
 
 
+class Tied(nn.Module):
+    """Two convolutions with one weight, a function, a number, a tensor that is not registered, and one that a call
+    makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.two.weight = self.one.weight
+        self.act, self.factor, self.offset, self.calls = nn.functional.relu, 2.0, torch.ones(1), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.two(self.one(x))) * self.factor + self.offset
+
+
+def untie(model: Any) -> None:
+    model.two.weight = nn.Parameter(model.two.weight.detach() * 2)
+
+
+def other_forward(model: Any) -> None:
+    model.two.forward = lambda x: x
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (untie, "`two.weight` of the model is missing, and the engine was planned with a tensor shared with one.wei"),
+        (lambda model: setattr(model, "act", torch.sigmoid), "`act` of the model is torch.*sigmoid, and the .*relu"),
+        (lambda model: setattr(model, "factor", 3.0), "`factor` of the model is 3.0, .* planned with 2.0"),
+        (lambda model: model.offset.mul_(2), "`offset` of the model is a tensor .*, and the engine was planned with a "),
+        (other_forward, "`two.forward` of the model is .*lambda.*, and the engine was planned without it"),
+        (lambda model: model.one.register_forward_hook(lambda *_: None), "`one.hooks` of the model is 1"),
+    ],
+)  # fmt: skip
+def test_changes_besides_weights_are_refused(change: Callable[[Any], object], said: str, tmp_path: Path) -> None:
+    model, x = Tied().eval(), X[:, :4]
+    cw.optimize(model, x, mode="heuristic").save(tmp_path)
+    engine = cw.load(tmp_path)
+    assert isinstance(engine, cw.Engine)
+    model.calls = torch.ones(1)  # type: ignore[assignment]  # made by a call
+    torch.nn.init.ones_(model.one.weight)
+    engine.update(model)
+    with torch.no_grad():
+        assert torch.allclose(engine(x), model(x), atol=1e-5)
+    change(model)
+    with pytest.raises(cw.BadInput, match=said):
+        engine.update(model)
+
+
 def test_a_compiled_model_is_unwrapped_by_the_user() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3)).eval()
     with pytest.raises(cw.BadInput, match=r"the model is wrapped by torch\.compile: give the model itself"):

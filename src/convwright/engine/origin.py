@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from convwright.engine.export.exported import Exported
+from convwright.engine.model_settings import check_settings, settings_of
 from convwright.engine.network import Network
 from convwright.engine.passes.listed import passed
 from convwright.engine.precision.lowering import Lowering, lowered
@@ -21,20 +22,20 @@ from convwright.tensors import core_dtype, is_like
 class Origin:
     """The graph before all passes, and the ``lowering`` applied after them. ``names`` maps constants to the model's
     parameters and buffers; ``made`` are the other constants, and ``fixed`` what some of the model's tensors must stay,
-    since the graph holds their numbers. ``modules`` describes the model's modules. Holds none of its tensors."""
+    since the graph holds their numbers. ``settings`` are the model's. Holds none of its tensors."""
 
     graph: Graph
     names: tuple[str, ...]
     made: Mapping[str, Tensor]
     fixed: Mapping[str, Tensor]
-    modules: Mapping[str, str]
+    settings: Mapping[str, str]
     lowering: Lowering = field(default_factory=Lowering)
 
     @classmethod
     def of(cls, exported: Exported, model: nn.Module) -> Origin:
         graph, held = exported.network.graph, exported.network.constants
         made = {name: held[name] for name in graph.constants if name not in exported.names}
-        return cls(graph, exported.names, made, exported.fixed, _modules(model))
+        return cls(graph, exported.names, made, exported.fixed, settings_of(model))
 
     def network(self, model: nn.Module) -> Network:
         """The network after passes and lowering, with the model's current weights."""
@@ -50,7 +51,7 @@ class Origin:
         for name, fixed in self.fixed.items():
             if name not in own or own[name].shape != fixed.shape or not torch.equal(own[name].to(fixed), fixed):
                 raise BadInput(f"`{name}` has changed, and the plan depends on its numbers: plan the model again")
-        self._check_modules(model)
+        check_settings(self.settings, settings_of(model))
         held = {name: own[name] for name in self.names}
         device = next((tensor.device for tensor in held.values()), None)
         made = {name: tensor if device is None else tensor.to(device) for name, tensor in self.made.items()}
@@ -59,23 +60,3 @@ class Origin:
         # Constants that no pass changed still share memory with the model.
         constants = network.constants.items()
         return Network(network.graph, {name: each.clone() if name in self.names else each for name, each in constants})
-
-    def _check_modules(self, model: nn.Module) -> None:
-        """Refuse a model that has the same weights and computes something else, as far as its modules say."""
-        now = _modules(model)
-        for name, planned in self.modules.items():
-            if now.get(name) != planned:
-                raise BadInput(
-                    f"`{name}` of the model is {now.get(name, 'missing')}, and the engine was planned with {planned}: "
-                    "plan the model again"
-                )
-
-
-def _modules(model: nn.Module) -> dict[str, str]:
-    """The modules that contain no other, with their settings, but for dropout, which computes nothing here."""
-    leaves = ((name, each) for name, each in model.named_modules() if not [*each.children()])
-    return {
-        name: f"{type(each).__name__}({each.extra_repr()})"
-        for name, each in leaves
-        if name and "Drop" not in type(each).__name__
-    }

@@ -27,7 +27,7 @@ def origin_written(origin: Origin) -> dict[str, Any]:
         "names": origin.names,
         "made": [*origin.made],
         "fixed": [*origin.fixed],
-        "modules": dict(origin.modules),
+        "settings": dict(origin.settings),
         "dtypes": dict(origin.lowering.dtypes),
     }
 
@@ -40,7 +40,7 @@ def origin_tensors(origin: Origin) -> dict[str, Tensor]:
 
 def origin_read(plan: Mapping[str, Any], held: Mapping[str, Tensor]) -> Callable[[], Origin] | None:
     """A function that reads the origin; None if the plan has none, since an earlier version wrote it."""
-    if (data := plan.get(ORIGIN)) is None:
+    if (data := plan.get(ORIGIN)) is None or "settings" not in data:
         return None
     made = {name: held[_MADE + name] for name in data["made"]}
     return partial(_read, data, made, {name: held[_FIXED + name] for name in data["fixed"]})
@@ -48,5 +48,5 @@ def origin_read(plan: Mapping[str, Any], held: Mapping[str, Tensor]) -> Callable
 
 def _read(data: Mapping[str, Any], made: Mapping[str, Tensor], fixed: Mapping[str, Tensor]) -> Origin:
     dtypes = {str(node): DType.parse(dtype) for node, dtype in data["dtypes"].items()}
-    modules = {str(name): str(described) for name, described in data["modules"].items()}
-    return Origin(graph_read(data), tuple(data["names"]), made, fixed, modules, Lowering(dtypes))
+    settings = {str(name): str(described) for name, described in data["settings"].items()}
+    return Origin(graph_read(data), tuple(data["names"]), made, fixed, settings, Lowering(dtypes))
