@@ -57,9 +57,9 @@ def test_a_default_device_watches_no_function() -> None:
 def test_hooks_and_padding_of_modules() -> None:
     conv = nn.Conv2d(1, 1, 3, padding=(1, 2))
     assert torch_api.padded_sides(conv) == [2, 2, 1, 1]
-    assert not torch_api.has_hooks(conv)
+    assert not torch_api.hooks(conv)
     conv.register_forward_pre_hook(lambda module, given: None)
-    assert torch_api.has_hooks(conv)
+    assert torch_api.hooks(conv)
 
 
 @pytest.mark.skipif(hasattr(torch._C, "_cuda_getDevice"), reason="this PyTorch was built with CUDA")

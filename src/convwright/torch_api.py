@@ -5,6 +5,7 @@ Most names are PyTorch's own objects, bound once: to call one adds no frame of P
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
@@ -161,9 +162,16 @@ def with_children(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Mo
     return made
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody is told of a module's calls, or changes them."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def without_hooks(module: nn.Module) -> nn.Module:
+    """A copy of a module with the same members and none of its hooks."""
+    made: nn.Module = copy(module)
+    made._forward_hooks, made._forward_pre_hooks = OrderedDict(), OrderedDict()
+    return made
+
+
+def hooks(module: nn.Module) -> int:
+    """How many hooks are told of a module's calls, or change them."""
+    return len(module._forward_hooks) + len(module._forward_pre_hooks)
 
 
 def padded_sides(module: Any) -> list[int]:

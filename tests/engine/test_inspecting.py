@@ -139,3 +139,20 @@ def test_pytorchs_own_call_is_known_with_any_configuration(engine: Engine, confi
     step = next(each for each in engine.assignment.steps if each.candidate is not None)
     own = replace(step, candidate=torch_candidate(ConvProblem.of((1, 8, 9, 9), (8, 8, 3, 3)), config))
     assert is_pytorchs(own)
+
+
+def test_a_model_that_float64_breaks_is_compared() -> None:
+    class Warped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            grid = nn.functional.affine_grid(torch.eye(2, 3).expand(2, 2, 3), [2, 4, 9, 9], align_corners=False)
+            return nn.functional.grid_sample(self.conv(x), grid, align_corners=False)
+
+    model = Warped().eval()
+    found = made(model).compare(model, X)
+    assert max(found.outputs) <= 4 * max(found.models)
+    with pytest.raises(BadInput, match="the model is in training mode"):
+        made(model).compare(model.train(), X)

@@ -231,6 +231,18 @@ def test_parts_are_not_named_where_they_are_not_planned(model: nn.Module, option
     assert "partial" not in said
 
 
+def test_samples_are_a_list() -> None:
+    said = _said(lambda: cw.optimize(_model(), X, precision="mixed", samples=torch.stack([X, X])))
+    assert said == "`samples` must be a list of samples, each like `example`, got a Tensor"
+
+
+def test_a_model_without_weights_is_only_planned(engine: cw.Engine) -> None:
+    model = _model().to("meta")
+    for call in (lambda: cw.optimize(model, X), lambda: engine.update(model), lambda: engine.compare(model, X)):
+        assert 'the model is on "meta", where it has no weights' in _said(call)
+    assert cw.optimize(model, X, plan_only=True).time_us.value > 0
+
+
 def test_load_refuses_options_that_it_would_ignore(tmp_path: Path, engine: cw.Engine) -> None:
     engine.save(tmp_path)
     options: dict[str, Any]

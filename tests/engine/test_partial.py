@@ -93,5 +93,41 @@ def test_why_nothing_can_be_planned_is_told() -> None:
 
     with pytest.raises(Refused, match="the model cannot be exported as a whole"):
         optimize(Nothing().eval(), X, mode=Mode.HEURISTIC)
-    with pytest.raises(Refused, match="no part of the model can be exported either"):
+    with pytest.raises(Refused, match="no part of the model can be planned either"):
         optimize(Nothing().eval(), X, mode=Mode.HEURISTIC, partial=True)
+
+
+class Asking(nn.Module):
+    """Reads attributes, items and weights of its parts, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.tail = Branching(), nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+        self.channels = self.tail.channels = 8
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y = self.tail(self.body(x)) * len(self.tail) + self.tail[0].weight.mean()
+        return self.tail(y.view(-1, self.tail.channels, 6, 6))
+
+
+def test_parts_keep_their_attributes_items_and_weights_and_the_model_its_counts() -> None:
+    torch.manual_seed(0)
+    model, x = Asking().eval(), torch.randn(2, 8, 6, 6)
+    engine = optimize(model, x, mode=Mode.HEURISTIC, partial=True)
+    assert isinstance(engine, PartialEngine)
+    assert list(engine.engines) == ["body.conv", "tail"]
+    assert model.calls == 0
+    with torch.no_grad():
+        assert_close(engine(x), model(x))
+
+
+def test_a_hook_of_a_part_works_once() -> None:
+    model = Whole().eval()
+    model.stem.register_forward_hook(lambda module, args, y: y * 2)
+    engine = optimize(model, X, mode=Mode.HEURISTIC, partial=True)
+    assert isinstance(engine, PartialEngine)
+    for x in (X, torch.randn(1, 4, 9, 9)):  # by the engine, and by the part itself
+        with torch.no_grad():
+            assert_close(engine(x), model(x))

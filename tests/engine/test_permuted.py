@@ -157,6 +157,28 @@ def test_what_is_made_of_numbers_is_a_constant() -> None:
     assert not foreign(check(Called(positions)))
 
 
-def test_random_numbers_are_refused() -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + torch.rand(5),
+        lambda x: x * torch.rand_like(x),
+        lambda x: F.dropout(x, 0.5, training=True),
+        lambda x: F.rrelu(x, training=True),
+        lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    ],
+)
+def test_random_numbers_are_refused(function: Any) -> None:
     with pytest.raises(Refused, match="draws random numbers"):
-        captured(Called(lambda x: x + torch.rand(5)))
+        captured(Called(function))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x, 0.5, training=False),
+        lambda x: F.dropout(x, 0.0, training=True),
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ],
+)
+def test_what_draws_only_in_training_is_planned(function: Any) -> None:
+    check(Called(function))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from convwright import torch_api
 from convwright.core.device import DeviceFacts
 from convwright.engine.blueprint import Blueprint
-from convwright.engine.export.inputs import check_evaluates
+from convwright.engine.export.inputs import check_evaluates, check_has_weights
 from convwright.engine.inspecting.comparison import Comparison, step_errors
 from convwright.engine.inspecting.explained import expected, explained
 from convwright.engine.inspecting.profile import Profile
@@ -188,6 +188,7 @@ class Engine(NotAModule):
         same parameters, in evaluation mode. Nothing is searched again. On a GPU this waits for running work. ``input``
         and ``output`` are new tensors afterwards."""
         check_evaluates(model)
+        check_has_weights(model)
         if self._origin is None:
             raise BadInput(
                 "this engine is from a folder of an older convwright, which does not say how its weights follow from "
@@ -261,6 +262,8 @@ class Engine(NotAModule):
         ``tolerance`` is the largest relative L2 error that a step may have; by default more than rounding explains. The
         operands and results of the first step above it are written to the file ``save_to``. ``pin`` replaces a step.
         """
+        check_evaluates(model)
+        check_has_weights(model)
         given, _ = torch_api.flatten(inputs)
         self._check(given)
         with self.turn, undisturbed(self.device):

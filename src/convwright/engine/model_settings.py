@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from convwright import torch_api
 from convwright.errors import BadInput
 
 _USUAL = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str)
 _TENSOR = "a tensor"
+_SHARED = f"{_TENSOR} shared with"
 
 
 def settings_of(model: nn.Module) -> dict[str, str]:
@@ -41,7 +43,7 @@ def check_settings(planned: Mapping[str, str], now: Mapping[str, str]) -> None:
         # What shares a tensor only now has its numbers, and many models keep a tensor that a call has made.
         if was == found or (was is None and found is not None and found.startswith(_TENSOR)):
             continue
-        has = "is missing" if found is None else f"is {found}"
+        has = f"is {found or ('a tensor of its own' if str(was).startswith(_SHARED) else 'missing')}"
         had = "without it" if was is None else f"with {was}"
         raise BadInput(f"`{name}` of the model {has}, and the engine was planned {had}: plan the model again")
 
@@ -50,14 +52,14 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, str]]:
     for name, value in vars(module).items():
         if name not in _USUAL and (text := _text(value)) is not None:
             yield name, text
-    if hooks := len(module._forward_hooks) + len(module._forward_pre_hooks):
+    if hooks := torch_api.hooks(module):
         yield "hooks", str(hooks)
 
 
 def _text(value: Any) -> str | None:
     """An attribute's value, if it is plain, a function or a tensor."""
     if isinstance(value, Tensor):
-        if value.is_meta or value.layout is not torch.strided:
+        if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return None
         data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         return f"{_TENSOR} {tuple(value.shape)} {sha256(data.numpy()).hexdigest()[:12]}"
@@ -76,4 +78,4 @@ def _shared(model: nn.Module) -> Iterator[tuple[str, str]]:
     for named in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
         for name, tensor in named:
             if first.setdefault(tensor, name) != name:
-                yield name, f"{_TENSOR} shared with {first[tensor]}"
+                yield name, f"{_SHARED} {first[tensor]}"

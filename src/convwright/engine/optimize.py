@@ -22,7 +22,7 @@ from convwright.engine.buckets.buckets import Bucket
 from convwright.engine.decision import Decision
 from convwright.engine.engine import Engine
 from convwright.engine.export.exported import NotExported, exported
-from convwright.engine.export.inputs import check_evaluates, inputs_of, policy_of
+from convwright.engine.export.inputs import check_evaluates, check_has_weights, inputs_of, policy_of
 from convwright.engine.in_place import fastest_in_place
 from convwright.engine.inspecting.explained import disturbed
 from convwright.engine.network import Network
@@ -202,6 +202,7 @@ def _planned(
     check_evaluates(model)  # a part of a model may be in another mode than the whole
     if any(each.is_meta for each in tensors):
         raise BadInput('the example is on "meta", where nothing runs: give real tensors, or set plan_only=True')
+    check_has_weights(model)
     facts, captured = device_facts(tensors[0].device), exported(model, inputs, tensors)
     origin = Origin.of(captured, model)
     network = origin.network(model)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from convwright import torch_api
+from convwright.engine.capture.unchanged import unchanged, unwritten
 from convwright.engine.engine import Engine
 from convwright.engine.export.inputs import check_evaluates
 from convwright.engine.not_a_module import NotAModule
@@ -64,7 +65,10 @@ def planned_in_parts(model: nn.Module, inputs: tuple[Any, ...], plan: _Plan, why
     given = _given(model, inputs)
     engines = dict(_planned("", model, given, plan))
     if not engines:
-        raise Refused(f"no part of the model can be exported either: {why}")
+        raise Refused(
+            "no part of the model can be planned either: each is called with several sizes or by name, or cannot be "
+            f"exported; {why}"
+        )
     return PartialEngine(model, engines)
 
 
@@ -98,7 +102,8 @@ def _given(model: nn.Module, inputs: tuple[Any, ...]) -> dict[nn.Module, tuple[A
 
     hooks = [each.register_forward_pre_hook(note, with_kwargs=True) for each in model.modules()]
     try:
-        model(*inputs)
+        with unchanged(model), unwritten(torch_api.flatten(inputs)[0]):
+            model(*inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -109,22 +114,23 @@ def _forms(args: tuple[Any, ...]) -> list[Any]:
     return [(each.shape, each.stride(), each.dtype) for each in torch_api.flatten(args)[0]]
 
 
-class _Planned(nn.Module):
-    """Replaces a submodule: calls its engine, or the submodule for inputs that the engine does not take."""
+def _run_by(engine: Engine, module: nn.Module) -> nn.Module:
+    """A copy of a submodule, with its attributes and children, whose call runs the engine, or the submodule itself for
+    inputs that the engine does not take."""
 
-    def __init__(self, module: nn.Module, engine: Engine) -> None:
-        super().__init__()
-        self.module, self.engine = module, engine
+    def forward(*args: Any, **named: Any) -> Any:
+        fits = not named and engine.objection(torch_api.flatten(args)[0]) is None
+        return engine(*args) if fits else module(*args, **named)
 
-    def forward(self, *args: Any, **named: Any) -> Any:
-        fits = not named and self.engine.objection(torch_api.flatten(args)[0]) is None
-        return self.engine(*args) if fits else self.module(*args, **named)
+    made = torch_api.without_hooks(module)  # the engine and the submodule have them
+    made.forward = forward
+    return made
 
 
 def _with_engines(model: nn.Module, engines: Mapping[str, Engine], path: str = "") -> nn.Module:
     """The model with engines in place of submodules. Modules that contain them are copied, all others are shared."""
     if path in engines:
-        return _Planned(model, engines[path])
+        return _run_by(engines[path], model)
     children = {name: f"{path}.{name}" if path else name for name, _ in model.named_children()}
     own = {
         name: _with_engines(model.get_submodule(name), engines, inside)

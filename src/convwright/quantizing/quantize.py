@@ -217,7 +217,7 @@ class _Work:
             return "is a transposed convolution, and int8 is computed in the forward direction only"
         if not is_convertible(module):
             return f"is a {type(module).__name__} with a forward of its own"
-        if torch_api.has_hooks(module):
+        if torch_api.hooks(module):
             return "has hooks, which a layer in int8 would not call"
         if module.weight.dtype not in OUTPUTS:
             return f"computes in {module.weight.dtype}, which int8 layers cannot return"

@@ -100,7 +100,7 @@ class MSDNet(nn.Module):
     def _needs_modules(self) -> bool:
         """Whether layers do more than convolve, or someone watches them."""
         kind = _CONVOLUTIONS[self._stack.rank]
-        return any(type(layer) is not kind or torch_api.has_hooks(layer) for layer in self._all_layers())
+        return any(type(layer) is not kind or torch_api.hooks(layer) for layer in self._all_layers())
 
     def _all_layers(self) -> list[Any]:
         return [*self.layers, self.last]

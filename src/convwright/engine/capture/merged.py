@@ -80,7 +80,7 @@ def merged(
             return None
         path = common[position].module
         module = modules.get(path)
-        alone = module is not None and counts.get(path) == times and not torch_api.has_hooks(module)
+        alone = module is not None and counts.get(path) == times and not torch_api.hooks(module)
         return module if alone and type(module) in kinds else None
 
     norm = taken(0, NORMS) if common and common[0].op == BATCH_NORM else None

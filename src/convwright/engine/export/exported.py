@@ -14,7 +14,7 @@ from convwright import torch_api
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.builder import Builder, Unknown
 from convwright.engine.export.inputs import why_uncallable
-from convwright.engine.export.operators import TRANSLATIONS, computed_now, foreign, is_known
+from convwright.engine.export.operators import TRANSLATIONS, computed_now, draws, foreign, is_known
 from convwright.engine.export.reports import without_reports
 from convwright.engine.network import Network
 from convwright.engine.structure import Structure, structure_of
@@ -103,6 +103,8 @@ def _network(program: Any, example: Sequence[Tensor]) -> tuple[Network, dict[str
 
 def _translate(builder: Builder, node: Any) -> None:
     try:
+        if draws(node):
+            raise Unknown("it draws random numbers")
         if is_known(builder, node):
             computed_now(builder, node)
         else:

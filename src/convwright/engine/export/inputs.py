@@ -42,6 +42,12 @@ def check_evaluates(model: nn.Module) -> None:
         raise BadInput("the model is in training mode: call model.eval() first")
 
 
+def check_has_weights(model: nn.Module) -> None:
+    """Refuse a model on "meta"."""
+    if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
+        raise BadInput('the model is on "meta", where it has no weights: load them, or set plan_only=True to plan')
+
+
 def policy_of(given: Policy | None) -> Policy:
     """The policy that a user gives, by default one without limits."""
     if given is not None and not isinstance(given, Policy):

@@ -190,11 +190,21 @@ def is_known(builder: Builder, node: Any) -> bool:
     return by_shape or all(map(builder.is_known, node.all_input_nodes))
 
 
+def draws(node: Any) -> bool:
+    """Whether the operator draws random numbers, as dropout does in training."""
+    if not isinstance(node.target, torch_api.Operator):
+        return False
+    given = arguments(node)
+    switches = [given[name] for name in ("train", "training", "dropout_p") if name in given]
+    if "dropout" in str(node.target) and "p" in given:
+        switches.append(given["p"])
+    is_seeded = torch.Tag.nondeterministic_seeded in node.target.tags or "dropout_p" in given
+    return is_seeded and all(switches)
+
+
 def computed_now(builder: Builder, node: Any) -> None:
     """Compute an operator whose arguments are all known now, but for tensors of which only the shape counts. The
     resulting constant may have any dtype."""
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-        raise Unknown("it draws random numbers")
 
     def tensor(given: Any) -> torch.Tensor:
         known, fake = builder.tensor(given), given.meta["val"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from torch import Tensor, nn
 
 from convwright import torch_api
 from convwright.core.dtype import DType
+from convwright.engine.export.exported import exported
 from convwright.engine.planning.step_text import table, what_runs
 from convwright.engine.precision.checking import relative_l2
-from convwright.engine.reference import evaluated
+from convwright.engine.reference import evaluated, reference
 from convwright.engine.running.program import Program, Values
 from convwright.engine.saving.saved import safetensors
 from convwright.graph.operations import NOTHING_RUNS
@@ -52,9 +52,9 @@ class Comparison:
 
     @classmethod
     def of(cls, steps: tuple[StepError, ...], model: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> Comparison:
-        tensors, nesting = torch_api.flatten(inputs)
-        exact = deepcopy(model).double()(*torch_api.unflatten([each.double() for each in tensors], nesting))
-        right, ours, own = (torch_api.flatten(each)[0] for each in (exact, outputs, model(*inputs)))
+        tensors, _ = torch_api.flatten(inputs)
+        right = reference(exported(model, inputs, tensors).network, tensors)
+        ours, own = (torch_api.flatten(each)[0] for each in (outputs, model(*inputs)))
         return cls(steps, relative_l2(ours, right), relative_l2(own, right))
 
     @property

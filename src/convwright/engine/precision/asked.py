@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -75,6 +75,8 @@ class Asked:
         error = _MAX_OUTPUT_ERROR if max_output_error is None else max_output_error
         if not is_above_0(error):
             raise BadInput(f"`max_output_error` must be a positive number, a relative L2 error, got {error!r}")
+        if isinstance(samples, Tensor | Mapping | str) or not isinstance(samples, Iterable | None):
+            raise BadInput(f"`samples` must be a list of samples, each like `example`, got a {type(samples).__name__}")
         every = tuple(each if isinstance(each, tuple) else (each,) for each in samples or ())
         if samples is not None and not every:
             raise BadInput("`samples` must hold at least one sample, got none")
@@ -109,14 +111,14 @@ class Asked:
         if plan is None:
             yield Attempt(lowering, policy)
             return
-        for number, layer in enumerate(_LAYER_ERRORS[device.kind]):
-            policy_of_layers = replace(policy, max_error=layer * policy.max_error)
-            yield Attempt(lowering, policy_of_layers, Planes.SUMS if device.kind == "cpu" and number else Planes.FREE)
+        of_layers = [replace(policy, max_error=layer * policy.max_error) for layer in _LAYER_ERRORS[device.kind]]
+        for number, limited in enumerate(of_layers):
+            yield Attempt(lowering, limited, Planes.SUMS if device.kind == "cpu" and number else Planes.FREE)
         if device.kind == "cpu":
-            yield Attempt(lowering, policy_of_layers, Planes.ALL)
+            yield Attempt(lowering, of_layers[-1], Planes.ALL)
         allows_tf32 = lowering.tf32 is not None or flags.tf32_allowed() or flags.matmul_tf32_allowed()
         if device.kind == "cuda" and policy.arithmetic is None and not allows_tf32:
-            yield Attempt(lowering, replace(policy_of_layers, arithmetic=_UNSPLIT))
+            yield Attempt(lowering, replace(of_layers[-1], arithmetic=_UNSPLIT))
 
     def _like(self, inputs: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         """The samples, which must have the form of the example; the example itself if there are none."""
