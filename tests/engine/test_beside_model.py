@@ -46,16 +46,21 @@ def test_the_slower_of_both_is_found_and_the_model_stays_as_it_was() -> None:
     model = Counting()
     engine = engine_of(model)
     found = beside_model(engine, model, (X,))
-    assert found is None or found.before_us.value > found.after_us.value > 0
+    assert isinstance(found, str) or found.unstable is not None or found.before_us.value > found.after_us.value > 0
     assert model.calls == 0
 
 
-def test_a_model_that_cannot_run_is_not_compared() -> None:
+def test_explain_says_why_a_model_is_not_compared(tmp_path: Path) -> None:
     class Failing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             raise RuntimeError("no memory")
 
-    assert beside_model(engine_of(nn.Conv2d(3, 8, 3)), Failing(), (X,)) is None
+    engine = engine_of(nn.Conv2d(3, 8, 3))
+    why = beside_model(engine, Failing(), (X,))
+    assert why == "no memory"
+    engine.assignment = replace(engine.assignment, beside_model=why)
+    engine.save(tmp_path)
+    assert "the engine could not be compared with its model: no memory" in cw.load(tmp_path).explain()
 
 
 def test_explain_says_it_and_a_folder_keeps_it(tmp_path: Path) -> None:
@@ -86,5 +91,5 @@ def test_other_outcomes(outcome: Outcome, ratio: Interval, unstable: str | None,
 def test_optimize_measures_it() -> None:
     engine = cw.optimize(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), X)
     pair = engine.assignment.beside_model
-    assert pair is None or pair.rounds > 1
-    assert ("a call takes" in engine.explain()) == (pair is not None)
+    assert isinstance(pair, str) or (pair is not None and pair.rounds > 1)
+    assert ("a call takes" in engine.explain()) == isinstance(pair, Paired)

@@ -115,9 +115,15 @@ def test_several_inputs_and_nested_outputs() -> None:
         (lambda self, x: self.one(x - x[:1]), "output 0 of one image depends on the other images of the batch"),
         (lambda self, x: self.one(x) / len(x), "output 0 of one image is not the same in batches of 1 and 3"),
         (lambda self, x: self.one(x).cumsum(0), "output 0 of one image depends on the other images of the batch"),
-        (lambda self, x: self.one(x) * (1 + (len(x) == 2)), "output 0 of one image is not the same in batches of 2 and"),
+        (
+            lambda self, x: self.one(x) * (1 + (len(x) == 2)),
+            "output 0 of one image is not the same in batches of 2 and",
+        ),
         (lambda self, x: (self.one(x), x.mean((1, 2, 3)).sum()), "the first dimension of output 1 is not the batch"),
-        (lambda self, x: self.one(x).mean((2, 3)).squeeze(), "the first dimension of output 0 is not the batch in bucket 1"),
+        (
+            lambda self, x: self.one(x).mean((2, 3)).squeeze(),
+            "the first dimension of output 0 is not the batch in bucket 1",
+        ),
         (
             lambda self, x: self.one(x).view((None, 1, 0, 3)[len(x)], 4, 8, 8),
             "the model fails for a batch of 2: shape ",

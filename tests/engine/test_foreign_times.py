@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.policy import Policy
 from convwright.core.tensor_spec import Layout, TensorSpec
 from convwright.engine.export.foreign import concatenation
+from convwright.engine.optimize import optimize
 from convwright.engine.planning import searched_times
 from convwright.engine.planning.searched_times import SearchedTimes
 from convwright.graph.operations import Foreign
@@ -85,3 +88,22 @@ def test_a_damaged_time_is_measured_again(measured: Measured, damaged: str) -> N
 def test_a_time_that_other_work_disturbed_is_not_kept(measured: Measured) -> None:
     measured.disturbed = True
     assert [measured.of(joined()), measured.of(joined())] == [1.0, 2.0]
+
+
+class Whitened(nn.Module):
+    """Factors a matrix that must be positive definite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x).flatten(2)
+        return torch.linalg.cholesky(y @ y.mT + torch.eye(4))
+
+
+def test_an_operator_that_takes_only_some_matrices_is_planned() -> None:
+    model, x = Whitened().eval(), torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+    engine = optimize(model, x)
+    assert_close(engine(x), model(x), rtol=1e-4, atol=1e-4)
+    assert any(step.name.startswith("linalg_cholesky") for step in engine.assignment.steps)

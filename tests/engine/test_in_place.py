@@ -83,3 +83,16 @@ def test_variants_compute_the_same(planner: Planner) -> None:
 def test_a_candidate_whose_search_was_disturbed_is_timed_in_the_network(planner: Planner) -> None:
     best = fastest_in_place(planner, lambda planned: engine(planner, planned), [X])
     assert convolutions(best.assignment) == [FAST, FAST]
+
+
+def test_a_plan_is_tried_once(planner: Planner) -> None:
+    tried = list[list[str]]()
+
+    def build(planned: Assignment) -> Engine:
+        tried.append(convolutions(planned))
+        return engine(planner, planned)
+
+    fastest_in_place(planner, build, [X])
+    variants = len([*planner.variants(planner.assignment(Costs()), Costs())])
+    rounds = [tried[0], *tried[1 + variants :]]
+    assert len({tuple(each) for each in rounds}) == len(rounds)

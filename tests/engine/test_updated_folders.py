@@ -166,7 +166,7 @@ def other_forward(model: Any) -> None:
         (untie, "`two.weight` of the model is a tensor of its own, .* planned with a tensor shared with one.weight"),
         (lambda model: setattr(model, "act", torch.sigmoid), "`act` of the model is torch.*sigmoid, and the .*relu"),
         (lambda model: setattr(model, "factor", 3.0), "`factor` of the model is 3.0, .* planned with 2.0"),
-        (lambda model: model.offset.mul_(2), "`offset` of the model is a tensor .*, and the engine was planned with a "),
+        (lambda model: model.offset.mul_(2), "`offset` of the model is a tensor .* planned with a tensor"),
         (other_forward, "`two.forward` of the model is .*lambda.*, and the engine was planned without it"),
         (lambda model: model.one.register_forward_hook(lambda *_: None), "`one.hooks` of the model is 1"),
     ],

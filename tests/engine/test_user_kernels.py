@@ -32,7 +32,7 @@ def test_a_users_kernel_is_planned(writes_out: bool, tmp_path: Path) -> None:
     assert runs(engine) == ["user/sixteen"]
     for made in (engine, engine.clone()):
         assert_close(made(X), 16 * X)
-    assert engine.compare(Sixteenfold(), X).first_over is None
+    assert engine.compare(Sixteenfold().eval(), X).first_over is None
     engine.save(tmp_path)
     again = load(tmp_path, "cpu")
     assert runs(again) == ["user/sixteen"]

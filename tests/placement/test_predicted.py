@@ -12,7 +12,7 @@ from torch import nn
 import convwright as cw
 from convwright.core.finding import Interval
 from convwright.errors import BadInput, Refused
-from convwright.placement import Device, Estimate, Job, Placement
+from convwright.placement import Device, Estimate, Job, Placement, pareto, predicted
 from convwright.placement.predicted import Model, missing, with_predictions
 
 JOBS = [Job("archive", "net", (1, 4), images=1000), Job("other", "measured", (1,), images=10)]
@@ -127,3 +127,11 @@ def test_a_wrong_precision_is_one_sentence(tmp_path: Path) -> None:
     spec.write_text(SPEC.format(target=f"{tmp_path}/models.py:net", precision="fp4"))
     with pytest.raises(BadInput, match="fp4"):
         app(["place", str(spec)], standalone_mode=False)
+
+
+def test_a_curve_predicts_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, predict = list[object](), predicted._predicted
+    monkeypatch.setattr(predicted, "_predicted", lambda *given: asked.append(given) or predict(*given))
+    curve = pareto(JOBS[:1], DEVICES[:1], (), "makespan", "energy", points=3, models={"net": tuple(model)})
+    assert curve
+    assert len(asked) == 1

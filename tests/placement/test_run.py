@@ -161,3 +161,19 @@ def test_a_stream_ends_in_time_even_if_the_engine_is_too_slow() -> None:
     done, _ = at_work._stream(engine, at_work.Task("net", b"", 1, True, 0.2, None, 500.0), 500.0)
     assert perf_counter() - begun < 1.0  # 100 images would take 2 s
     assert 1 <= done <= 11
+
+
+def test_a_job_that_ends_leaves_its_engine_to_streams_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Quick:
+        device = torch.device("cpu")
+
+        def run(self) -> None:
+            sleep(0.001)
+
+    built = list[bytes]()
+    monkeypatch.setattr(at_work, "_engines", {})
+    monkeypatch.setattr(at_work, "_built", lambda task: built.append(task.model) or Quick())
+    for model, rate_per_s in ((b"a", None), (b"a", None), (b"b", None), (b"c", 50.0), (b"b", 50.0), (b"c", 50.0)):
+        at_work.work(at_work.Task("net", model, 1, True, 0.01, 2, rate_per_s))
+    assert built == [b"a", b"b", b"c"]
+    assert len(at_work._engines) == 2

@@ -12,7 +12,7 @@ from convwright import torch_api
 from convwright.engine.capture.unchanged import unchanged, unwritten
 from convwright.engine.engine import Engine
 from convwright.engine.running.undisturbed import undisturbed
-from convwright.errors import ConvwrightError
+from convwright.errors import ConvwrightError, first_line
 from convwright.measuring.clock import WallClock
 from convwright.measuring.paired import Paired
 from convwright.measuring.timer import measure_together
@@ -20,9 +20,9 @@ from convwright.measuring.timer import measure_together
 _BUDGET_US, _PRECISION = 5e5, 0.02
 
 
-def beside_model(engine: Engine, model: nn.Module, inputs: tuple[Any, ...]) -> Paired | None:
-    """The times of a call, with the model before the engine; on a GPU with the host's work. None if they say
-    nothing."""
+def beside_model(engine: Engine, model: nn.Module, inputs: tuple[Any, ...]) -> Paired | str:
+    """The times of a call, with the model before the engine; on a GPU with the host's work. A sentence if they
+    say nothing."""
 
     def call(called: Callable[..., object]) -> Callable[[], object]:
         def and_wait() -> None:
@@ -36,7 +36,6 @@ def beside_model(engine: Engine, model: nn.Module, inputs: tuple[Any, ...]) -> P
     try:
         with unchanged(model), unwritten(torch_api.flatten(inputs)[0]), undisturbed(engine.device):
             timings = measure_together(calls, clock=WallClock(), budget_us=_BUDGET_US, precision=_PRECISION)
-    except (ConvwrightError, RuntimeError):  # for example, memory is short
-        return None
-    found = Paired.of(timings, "model", "engine")
-    return None if isinstance(found, str) else found
+    except (ConvwrightError, RuntimeError) as error:  # for example, memory is short
+        return first_line(error)
+    return Paired.of(timings, "model", "engine")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from convwright.core.candidate import Candidate
 from convwright.engine.engine import Engine
-from convwright.engine.planning.assignment import Assignment, Step
+from convwright.engine.planning.assignment import Assignment
 from convwright.engine.planning.costs import Costs
 from convwright.engine.planning.planned import Planner
 
@@ -18,15 +19,14 @@ _ROUNDS, _GAIN = 6, 0.01
 
 def fastest_in_place(planner: Planner, build: Callable[[Assignment], Engine], inputs: Sequence[Tensor]) -> Engine:
     """The fastest engine of those tried, with the times of its steps measured in the network."""
-    costs, tried = Costs(), list[tuple[Step, ...]]()
+    costs, tried = Costs(), list[list[tuple[str, Candidate | None]]]()
     fastest: Engine | None = None
     for number in range(_ROUNDS):
         planned = planner.assignment(costs)
-        if planned.steps in tried or (
-            fastest is not None and planned.modelled_us > (1 - _GAIN) * fastest.assignment.steps_us
-        ):
+        chosen = [(str(step.operation.key), step.candidate) for step in planned.steps]
+        if chosen in tried or (fastest is not None and planned.modelled_us > (1 - _GAIN) * fastest.assignment.steps_us):
             break
-        tried.append(planned.steps)
+        tried.append(chosen)
         engine = build(planned)
         times_us = engine.step_times(inputs)
         costs.learn(planned.steps, times_us)

@@ -62,7 +62,7 @@ def _text(value: Any) -> str | None:
         if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return None
         data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        return f"{_TENSOR} {tuple(value.shape)} {sha256(data.numpy()).hexdigest()[:12]}"
+        return f"{_TENSOR} {tuple(value.shape)} {sha256(data.numpy().tobytes()).hexdigest()[:12]}"
     if isinstance(value, tuple | list):
         items = [_text(each) for each in value]
         return None if None in items else str(items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -42,6 +42,7 @@ from convwright.engine.running.failure import OnFailure
 from convwright.errors import BadInput, Refused
 from convwright.measuring.compare import Outcome
 from convwright.measuring.hardware.machine import device_facts
+from convwright.measuring.paired import Paired
 from convwright.naming import one_of
 from convwright.option_names import ModeName, OnFailureName, PrecisionName
 from convwright.settings import Mode
@@ -224,11 +225,26 @@ def _planned(
         made = Blueprint(assignment, net.constants, captured.structure, lambda: own, net.graph)
         return Engine(made, facts, on_failure)
 
+    def compare(engine: Engine) -> None:
+        engine.assignment = replace(engine.assignment, beside_model=beside_model(engine, model, inputs))
+
+    def remembered(decision: Decision, build: Callable[[Assignment], Engine]) -> Engine | None:
+        """The engine that the store remembers, if it is still good enough."""
+        with suppress(Exception):  # a damaged plan can raise anything; then the network is planned again
+            if (known := decision.remembered()) is not None:
+                engine = build(known)
+                engine.assignment = known.taking(engine.step_times(tensors))
+                compare(engine)
+                if standard.objection(engine) is None and not _is_slow(engine):
+                    return engine
+        return None
+
     measures_nothing = not mode.measures
     if measures_nothing and asked.precision is None:
         return ready(network, Lowering(), cheapest(network, Lowering(), policy))
     standard = asked.standard(model, inputs, captured.network, policy)
     plan = None if measures_nothing else lambda lowering: cheapest(in_types(lowering), lowering, policy)
+    looked_up = list[Lowering]()
     for lowering, allowed, planes in asked.attempts(network, inputs, policy, facts, plan):
         net = in_types(lowering)
         build = partial(ready, net, lowering)
@@ -238,23 +254,21 @@ def _planned(
                 return best
             continue
         decision = Decision.of(net.graph, facts, policy, mode, store, tf32=lowering.tf32, memory_budget=memory_budget)
-        with suppress(Exception):  # a damaged plan can raise anything; then the network is planned again
-            if (known := decision.remembered()) is not None:
-                best = build(known)
-                best.assignment = known.taking(best.step_times(tensors))
-                if standard.objection(best) is None and not _is_slow(best, model, inputs):
-                    return best
+        if lowering not in looked_up:  # attempts differ by their limits too, which a decision does not depend on
+            looked_up.append(lowering)
+            if (known := remembered(decision, build)) is not None:
+                return known
         times = SearchedTimes(facts, allowed, mode, store, frugal=memory_budget is not None, planes=planes)
         best = fastest_in_place(planner(net, lowering, allowed, times), build, tensors)
         if (wrong := standard.objection(best)) is None:
-            if not _is_slow(best, model, inputs) and not any(disturbed(best.assignment)):
+            compare(best)
+            if not _is_slow(best) and not any(disturbed(best.assignment)):
                 decision.remember(best.assignment, times.rests_on)
             return best
     raise Refused(f"no engine is as exact as requested: {wrong}; {standard.remedy}")
 
 
-def _is_slow(engine: Engine, model: nn.Module, inputs: tuple[Any, ...]) -> bool:
-    """Time a call of the engine beside one of its model. Whether the engine is surely slower."""
-    pair = beside_model(engine, model, inputs)
-    engine.assignment = replace(engine.assignment, beside_model=pair)
-    return pair is not None and pair.unstable is None and pair.outcome is Outcome.SLOW
+def _is_slow(engine: Engine) -> bool:
+    """Whether a call of the engine is surely slower than one of its model."""
+    pair = engine.assignment.beside_model
+    return isinstance(pair, Paired) and pair.unstable is None and pair.outcome is Outcome.SLOW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
+from hashlib import sha256
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,14 +38,16 @@ class Done(NamedTuple):
     built_s: float
 
 
-# Engines, and the time to build each.
-_engines: dict[tuple[str, bytes, int, bool], tuple[Engine, float]] = {}
+# Engines by the digest of their model, their batch and whether they run on the CPU, and the time to build each.
+_engines: dict[tuple[str, int, bool], tuple[Engine, float]] = {}
 
 
 def work(task: Task) -> Done:
-    """Run a task. Its engine is kept for later tasks."""
-    name = task.key, task.model, task.batch, task.on_cpu
+    """Run a task. Its engine is kept for later tasks. A one-off job has the device to itself."""
+    name = sha256(task.model).hexdigest(), task.batch, task.on_cpu
     if name not in _engines:
+        if task.rate_per_s is None:
+            _engines.clear()
         begun = perf_counter()
         _engines[name] = _built(task), perf_counter() - begun
     engine, built_s = _engines[name]

@@ -22,7 +22,8 @@ def why_infeasible(question: Question) -> str:
             return why_nowhere(question, job)
     if question.at_most and _fits(replace(question, at_most=())):
         limits = " and ".join(f"{name} at most {limit:g}" for name, limit in question.at_most)
-        return f"no placement of all jobs, from {question.jobs[0].name!r} on, has {limits}"
+        others = f" and {len(question.jobs) - 1} more" * (len(question.jobs) > 1)
+        return f"no placement of {question.jobs[0].name!r}{others} has {limits}"
     question = replace(question, at_most=())
     least, most = 1, len(question.jobs)  # the largest number of jobs that fit lies between them
     while least < most:

@@ -67,10 +67,9 @@ def place(
     (1.0, [1.0, 0.5])
     """
     jobs, devices = every("jobs", jobs, Job), every("devices", devices, Device)
-    estimates, notes = every("estimates", estimates, Estimate), tuple[str, ...]()
-    if models:
-        modules = {key: Model(*model) for key, model in models.items()}
-        estimates, notes = with_predictions(jobs, devices, estimates, modules, store=store, progress=progress)
+    modules = {key: Model(*model) for key, model in (models or {}).items()}
+    estimates = every("estimates", estimates, Estimate)
+    estimates, notes = with_predictions(jobs, devices, estimates, modules, store=store, progress=progress)
     begun = perf_counter()
     limits = tuple((one_of(Objective, "at_most", name), limit) for name, limit in (at_most or {}).items())
     target = one_of(Objective, "objective", objective)

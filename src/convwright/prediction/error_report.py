@@ -12,7 +12,7 @@ from convwright.core.kinds.problem import Problem
 from convwright.core.problem import ConvProblem
 from convwright.core.record import Record
 from convwright.prediction.folds import fold_of
-from convwright.prediction.intervals import calibrate
+from convwright.prediction.intervals import COVERAGE, calibrate
 
 if TYPE_CHECKING:
     from numpy import bool_, float64
@@ -61,8 +61,6 @@ def error_report(
     unseen_us: NDArray[float64],
     measured_us: NDArray[float64],
     groups: NDArray[Any],
-    *,
-    coverage: float = 0.9,
 ) -> ErrorReport:
     """The errors of ``unseen_us``, predictions by models that had not seen the problems. Rows with NaN are left out.
 
@@ -73,7 +71,7 @@ def error_report(
     known = np.isfinite(unseen_us)
     candidates = [candidate for candidate, is_known in zip(candidates, known, strict=True) if is_known]
     predicted, measured, groups = unseen_us[known], measured_us[known], groups[known]
-    low, high = _bounds(predicted, measured, groups, coverage)
+    low, high = _bounds(predicted, measured, groups)
     problems = np.array([candidate.problem.key for candidate in candidates])
 
     def row(label: str, where: NDArray[bool_]) -> ErrorRow:
@@ -90,7 +88,7 @@ def error_report(
     parts |= _by([kind_of(candidate.problem) for candidate in candidates])
     parts |= _by([candidate.leaf.backend for candidate in candidates])
     parts |= _by(["rewritten" if candidate.inner is not None else "" for candidate in candidates])
-    return ErrorReport(coverage, tuple(row(label, where) for label, where in parts.items() if where.any()))
+    return ErrorReport(COVERAGE, tuple(row(label, where) for label, where in parts.items() if where.any()))
 
 
 def kind_of(problem: Problem) -> str:
@@ -110,13 +108,13 @@ def _by(labels: Sequence[str]) -> Mapping[str, NDArray[bool_]]:
 
 
 def _bounds(
-    predicted: NDArray[float64], measured: NDArray[float64], groups: NDArray[Any], coverage: float
+    predicted: NDArray[float64], measured: NDArray[float64], groups: NDArray[Any]
 ) -> tuple[NDArray[float64], NDArray[float64]]:
     import numpy as np
 
     low, high, half = np.empty(len(predicted)), np.empty(len(predicted)), fold_of(groups, 2, seed=1)
     for each in (0, 1):
         tried = half == each
-        intervals = calibrate(predicted[~tried], measured[~tried], coverage=coverage)
+        intervals = calibrate(predicted[~tried], measured[~tried])
         low[tried], high[tried] = intervals.around(predicted[tried])
     return low, high

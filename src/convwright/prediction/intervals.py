@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy import float64, int64
     from numpy.typing import NDArray
 
+# The share of times that intervals should hold.
+COVERAGE = 0.9
 # The fewest errors in a bucket: with fewer, its quantile is mostly chance.
 _FEWEST = 50
 # Short times scatter more by noise; long ones are rare. Equally full buckets would mix the long ones.
@@ -61,7 +63,7 @@ class ConformalIntervals:
 
 
 def calibrate(
-    predicted_us: NDArray[float64], measured_us: NDArray[float64], *, coverage: float = 0.9
+    predicted_us: NDArray[float64], measured_us: NDArray[float64], *, coverage: float = COVERAGE
 ) -> ConformalIntervals:
     """Intervals from predictions for rows that the predicting model had not seen.
 

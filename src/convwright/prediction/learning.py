@@ -156,15 +156,15 @@ def settings_for(rows: int) -> TreeSettings:
     return _MANY_ROWS if rows >= _MANY else _FEW_ROWS
 
 
-def balanced(origins: NDArray[Any], most: int = MOST_OF_AN_ORIGIN) -> NDArray[int64]:
-    """Rows in order, at most ``most`` of one origin if there are others."""
+def balanced(origins: NDArray[Any]) -> NDArray[int64]:
+    """Rows in order, at most ``MOST_OF_AN_ORIGIN`` of one if there are others."""
     import numpy as np
 
     shuffled = np.random.default_rng(0).permutation(len(origins))
     names, counts = np.unique(origins, return_counts=True)
-    if len(names) < 2 * FOLDS or counts.max() <= most:
+    if len(names) < 2 * FOLDS or counts.max() <= MOST_OF_AN_ORIGIN:
         return np.arange(len(origins))
-    kept = [row for name in names for row in shuffled[origins[shuffled] == name][:most]]
+    kept = [row for name in names for row in shuffled[origins[shuffled] == name][:MOST_OF_AN_ORIGIN]]
     return np.array(sorted(kept), dtype=np.int64)
 
 

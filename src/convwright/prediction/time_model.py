@@ -105,8 +105,6 @@ def fit_time_model(
     names: Sequence[str],
     versions: Mapping[str, str] | None = None,
     settings: TreeSettings | None = None,
-    coverage: float = 0.9,
-    false_alarms: float = 0.05,
     tried: int | None = None,
     unseen_us: NDArray[float64] | None = None,
     apart: Sequence[int] = (),
@@ -122,7 +120,7 @@ def fit_time_model(
 
     groups = np.arange(len(measured_us)) if groups is None else np.asarray(groups)
     _check(features, physics_us, measured_us, groups, names)
-    settings = settings_for(len(measured_us)) if settings is None else settings
+    settings = _usual_settings(len(measured_us)) if settings is None else settings
     if unseen_us is None:
         unseen_us = unseen_times(
             features, physics_us, measured_us, groups, settings=settings, tried=tried, apart=apart, terms=terms
@@ -134,8 +132,8 @@ def fit_time_model(
         device,
         tuple(names),
         fit_correction(features, np.log(measured_us / physics_us), settings=settings, apart=apart, terms=terms),
-        calibrate(unseen_us[known], measured_us[known], coverage=coverage),
-        fit_domain(features, groups, false_alarms=false_alarms),
+        calibrate(unseen_us[known], measured_us[known]),
+        fit_domain(features, groups),
         MeasuredError(int(known.sum()), FOLDS, held_out, float(off.mean()), float(np.median(off))),
         len(measured_us),
         dict(versions or {}),
@@ -166,7 +164,7 @@ def unseen_times(
     return unseen
 
 
-def settings_for(rows: int) -> TreeSettings:
+def _usual_settings(rows: int) -> TreeSettings:
     """How trees are grown: small ones with several seeds for few rows, or one series of large ones."""
     return _FEW_ROWS if rows < _MANY else _MANY_ROWS
 

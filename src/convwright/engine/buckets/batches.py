@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import count
+from math import sqrt
 from typing import Any
 
 import torch
@@ -46,7 +47,9 @@ def why_whole(model: nn.Module, inputs: tuple[Any, ...], batches: Collection[int
                 if not _equal(one[1:-1], other[1:-1], _SAME_RUN * core_dtype(other.dtype).roundoff):
                     return f"output {place} of one image depends on the other images of the batch"
             for size in sizes:
-                for place, (few, all_) in enumerate(zip(outputs([each[-size:] for each in between]), whole, strict=True)):
+                for place, (few, all_) in enumerate(
+                    zip(outputs([each[-size:] for each in between]), whole, strict=True)
+                ):
                     if not _equal(few, all_[-size:], _between_sizes(all_)):
                         return f"output {place} of one image is not the same in batches of {size} and {most}"
     except Exception as error:  # a model can raise anything
@@ -70,4 +73,4 @@ def _between_sizes(output: Tensor) -> float:
     """By which share results may differ between batch sizes, which use different algorithms."""
     roundoff = core_dtype(output.dtype).roundoff
     is_rounded = output.device.type == "cuda" and output.dtype is torch.float32
-    return max(roundoff, _TF32_ROUNDOFF * is_rounded) ** 0.5
+    return sqrt(max(roundoff, _TF32_ROUNDOFF * is_rounded))

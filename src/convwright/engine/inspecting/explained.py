@@ -91,6 +91,9 @@ def _beside_model(assignment: Assignment) -> Iterator[str]:
     pair = assignment.beside_model
     if pair is None:
         return
+    if isinstance(pair, str):
+        yield f"the engine could not be compared with its model: {pair}"
+        return
     low, high = 1 / pair.ratio.high, 1 / pair.ratio.low
     said = f"a call takes {pair.after_us.value:,.0f} µs, one of the model {pair.before_us.value:,.0f} µs: "
     ratio = f"{1 / pair.ratio.value:.2f}x as fast ({low:.2f} to {high:.2f}"

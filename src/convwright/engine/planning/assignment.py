@@ -58,7 +58,7 @@ class Assignment(Record):
     modelled_us: float
     greedy_us: float | None = None
     uniform_us: float | None = None
-    beside_model: Paired | None = None
+    beside_model: Paired | str | None = None
 
     def taking(self, times_us: Sequence[float]) -> Assignment:
         """The same, with the times of its steps measured in the network."""

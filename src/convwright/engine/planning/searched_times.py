@@ -86,11 +86,12 @@ class SearchedTimes:
         return ((candidate, at_least(least_us(candidate, self.device) or own_call_us(candidate, self.device))),)
 
     def of_operator(self, operation: Foreign) -> Interval | None:
-        """The time of PyTorch's operator. If nothing may run, the least time to move its data. None if it raises an
-        error."""
+        """The time of PyTorch's operator. The least time to move its data if nothing may run, or if the operator takes
+        only some matrices. None if it raises any other error."""
+        moved = sum(spec.nbytes for spec in operation.operands.values())
+        least = at_least(moved / (self.device.bandwidth_bytes_per_us or inf))
         if not self._mode.measures or not self.device.present:
-            moved = sum(spec.nbytes for spec in operation.operands.values())
-            return at_least(moved / (self.device.bandwidth_bytes_per_us or inf))
+            return least
         device = torch.device(str(self.device.torch_name))
         if (known := self._store.fact(self.device.key, fact := self._fact(operation))) is not None:
             with suppress(AttributeError, TypeError, ValueError):  # a damaged time is replaced
@@ -99,8 +100,10 @@ class SearchedTimes:
                     return time_us
         try:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
-                given, compute = [empty(spec, device).normal_() for spec in operation.inputs], prepared(operation)
+                given, compute = [empty(spec, device).uniform_() for spec in operation.inputs], prepared(operation)
                 timing = measure(lambda: compute(given)[0], device=device, budget_us=_FOREIGN_US)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            return least
         except (*SHORTAGES, RuntimeError, NotImplementedError, ValueError):
             return None
         if doubt(timing, 0.0) is None:

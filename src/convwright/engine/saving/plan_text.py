@@ -10,6 +10,7 @@ from convwright.core.dtype import DType
 from convwright.core.finding import Interval
 from convwright.core.kinds.text import parse
 from convwright.core.policy import Policy
+from convwright.core.record import as_record
 from convwright.core.tensor_spec import TensorSpec
 from convwright.engine.planning.assignment import Assignment, RunnerUp, Step
 from convwright.errors import BadInput, ConvwrightError, Refused
@@ -28,7 +29,7 @@ def written(assignment: Assignment) -> dict[str, Any]:
         "modelled_us": assignment.modelled_us,
         "greedy_us": assignment.greedy_us,
         "uniform_us": assignment.uniform_us,
-        "beside_model": None if assignment.beside_model is None else assignment.beside_model.to_json(),
+        "beside_model": as_record(assignment.beside_model, infinite=str),
         "tensors": {name: spec_written(spec) for name, spec in assignment.tensors.items()},
         "constants": {name: spec_written(spec) for name, spec in assignment.constants.items()},
         "slices": assignment.slices,
@@ -114,9 +115,9 @@ def _interval(data: Mapping[str, Any]) -> Interval:
     return Interval(*(float(data[name]) for name in ("value", "low", "high")))
 
 
-def _paired(data: Mapping[str, Any] | None) -> Paired | None:
-    if data is None:
-        return None
+def _paired(data: Mapping[str, Any] | str | None) -> Paired | str | None:
+    if data is None or isinstance(data, str):
+        return data
     before_us, after_us, ratio = (_interval(data[name]) for name in ("before_us", "after_us", "ratio"))
     return Paired(before_us, after_us, ratio, Outcome(data["outcome"]), int(data["rounds"]), data["unstable"])
 

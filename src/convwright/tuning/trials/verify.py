@@ -15,13 +15,13 @@ from convwright.tuning.trials.search_input import SEED
 from convwright.tuning.trials.side_by_side import Stopwatch
 from convwright.tuning.trials.trial import Bench, Trial
 
-TOLERANCE = 0.1
+_TOLERANCE = 0.1
 _SHARE = 0.25
 _MOST_US = 200_000.0
 
 
-def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE) -> bool:
-    """Whether the winner still takes, beside PyTorch's own call, the stored time to within ``tolerance``.
+def still_holds(found: Findings, budget: Budget) -> bool:
+    """Whether the winner still takes, beside PyTorch's own call, the stored time within a tenth.
 
     The ratio of the two times counts, since a lower clock, for example, slows both. If PyTorch's own call is the
     winner, its time alone counts. A disturbed measurement, or lack of memory, is no evidence against the choice: a new
@@ -41,7 +41,7 @@ def still_holds(found: Findings, budget: Budget, *, tolerance: float = TOLERANCE
     if any(finding.unstable for finding in again):
         return True
     now, then = _figure(again, found), _figure(pair, found)
-    return abs(now / then - 1) <= tolerance
+    return abs(now / then - 1) <= _TOLERANCE
 
 
 def timed_again(candidates: Iterable[Candidate], found: Findings, budget_us: float) -> dict[Candidate, Finding]:
