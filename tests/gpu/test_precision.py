@@ -14,8 +14,10 @@ from convwright import torch_api
 from convwright.core.dtype import Arithmetic, DType
 from convwright.engine.engine import Engine
 from convwright.engine.optimize import optimize
+from convwright.engine.running.failure import is_pytorchs
 from convwright.settings import Mode
 from engine.random_network import RandomNetwork
+from engine.test_masks import READ, Masked
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, PyTorch sees none")
 
@@ -76,3 +78,22 @@ def test_mixed_keeps_to_its_error(allowed: float, lowers: bool) -> None:
         assert DType.FP16 in {dtype for dtype, _ in stored}
     else:
         assert {dtype for dtype, count in stored if count == 8 * 64} == {DType.FP32}
+
+
+def test_a_pinned_step_keeps_pytorchs_float32() -> None:
+    model, x = deep()
+    engine = optimize(model, x)
+    own = error(model, model, x)  # type: ignore[arg-type]
+    for step in engine.assignment.steps:
+        if step.candidate is not None and not is_pytorchs(step):
+            engine = engine.pin(step.name)
+    assert all(step.candidate is None or is_pytorchs(step) for step in engine.assignment.steps)
+    assert error(engine, model, x) <= 2 * own
+
+
+@pytest.mark.parametrize("read", ["a choice between tensors", "a factor", "logical", "two tensors", "a weight"])
+def test_masks_give_the_models_numbers(read: str) -> None:
+    model, x = Masked(READ[read]).eval().cuda(), torch.randn(2, 4, 9, 9, device="cuda")
+    engine = optimize(model, x, mode=Mode.HEURISTIC)
+    with torch.no_grad():
+        torch.testing.assert_close(engine(x), model(x), rtol=1e-5, atol=1e-5)

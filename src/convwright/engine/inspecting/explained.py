@@ -64,7 +64,7 @@ def _times(assignment: Assignment) -> Iterator[str]:
     if not _is_timed(assignment):
         yield from compared(assignment)
         return
-    yield from compared(assignment, f"{assignment.modelled_us:,.0f} µs for this plan before its steps were timed in it")
+    yield from compared(assignment, (assignment.modelled_us, "for this plan before its steps were timed in it"))
 
 
 def _is_timed(assignment: Assignment) -> bool:
@@ -78,12 +78,16 @@ def expected(assignment: Assignment) -> str:
     return f"{bound}{assignment.steps_us:,.0f} µs"
 
 
-def compared(assignment: Assignment, *own: str) -> Iterator[str]:
-    """The times that planning expected of simpler choices, after ``own``."""
-    simpler = ((assignment.greedy_us, "if each step is chosen alone"), (assignment.uniform_us, "in one layout"))
-    said = [*own, *(f"{time_us:,.0f} µs {name}" for time_us, name in simpler if time_us is not None)]
+def compared(assignment: Assignment, *own: tuple[float, str]) -> Iterator[str]:
+    """The times that planning expected of simpler choices, after ``own``. What is equal is written once."""
+    simpler = (assignment.greedy_us, "if each step is chosen alone"), (assignment.uniform_us, "in one layout")
+    said = dict[str, list[str]]()
+    for time_us, name in (*own, *simpler):
+        if time_us is not None:
+            said.setdefault(f"{time_us:,.0f} µs", []).append(name)
     if said:
-        yield f"for comparison, planning expected {', '.join(said)}"
+        each = (f"{time} {' and '.join(names)}" for time, names in said.items())
+        yield f"for comparison, planning expected {', '.join(each)}"
 
 
 def _beside_model(assignment: Assignment) -> Iterator[str]:
